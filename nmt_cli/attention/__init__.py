@@ -1,0 +1,1 @@
+"""Attention: masks, scores, multi-head attention, positions."""

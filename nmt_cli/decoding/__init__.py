@@ -1,0 +1,1 @@
+"""Decoding: from source lines to translations."""

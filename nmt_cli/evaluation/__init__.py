@@ -1,0 +1,1 @@
+"""Evaluation: scores with their signatures, and reports. Strings and numbers only."""

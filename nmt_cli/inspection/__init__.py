@@ -1,0 +1,1 @@
+"""Inspection: pictures of what a run did."""

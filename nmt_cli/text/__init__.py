@@ -1,0 +1,1 @@
+"""Text: aligned pairs, tokenizers, vocabularies, batches."""

@@ -1,0 +1,1 @@
+"""Training: the loop, its loss, its schedules, its checkpoints."""
