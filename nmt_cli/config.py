@@ -133,9 +133,11 @@ class Seq2SeqConfig(Section):
     attention_size: Count | None = None
     """Width of additive attention; None: `hidden_size`."""
     dropout: Share = 0.2
-    """Between recurrent layers, and before the output layer when there is one layer."""
+    """Between recurrent layers."""
     embedding_dropout: Share = 0.2
     attention_dropout: Share = 0.0
+    output_dropout: Share = 0.2
+    """Before the output layer."""
     tie_embeddings: Literal["none", "output", "all"] = "none"
 
     @property

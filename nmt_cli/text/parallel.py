@@ -64,19 +64,20 @@ def open_corpus_file(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def decode_lines(
-    stream: Iterable[bytes], name: str, *, on_invalid: Callable[[str], None] | None = None
+    stream: Iterable[bytes], name: str, *, first: int = 1, on_invalid: Callable[[str], None] | None = None
 ) -> Iterator[str]:
     """Yield the text of each line of a byte stream.
 
     Args:
         stream: Byte lines that end at `\\n`, as binary files give them.
         name: How messages call the stream.
+        first: Number of the first line.
         on_invalid: None: invalid UTF-8 is an error. Otherwise each bad byte becomes U+FFFD and this is called with a warning.
 
     Raises:
         DataError: Invalid UTF-8, with file, line and byte.
     """
-    for number, raw in enumerate(stream, start=1):
+    for number, raw in enumerate(stream, start=first):
         if number == 1:
             raw = raw.removeprefix(BYTE_ORDER_MARK)
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")

@@ -1,0 +1,125 @@
+"""Multi-head attention: project, split into heads, attend, merge.
+
+Reference: Vaswani et al. 2017, section 3.2.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nmt_cli.attention.masking import causal_visible, masked_softmax
+from nmt_cli.errors import ConfigError
+
+
+def split_heads(joined: Tensor, heads: int) -> Tensor:
+    """Return `(B, T, D)` as `(B, H, T, K)` with D = H x K."""
+    batch, length, width = joined.shape
+    return joined.view(batch, length, heads, width // heads).transpose(1, 2)  # (B, T, D) -> (B, H, T, K)
+
+
+def merge_heads(split: Tensor) -> Tensor:
+    """Return `(B, H, T, K)` as `(B, T, D)`, the inverse of `split_heads`."""
+    batch, heads, length, width = split.shape
+    return split.transpose(1, 2).reshape(batch, length, heads * width)  # (B, H, T, K) -> (B, T, D)
+
+
+@dataclass(frozen=True)
+class KeysValues:
+    """Projected keys and values of all heads, each `(B, H, S, K)`: what a decoder keeps between steps."""
+
+    keys: Tensor
+    values: Tensor
+
+    def append(self, later: KeysValues) -> KeysValues:
+        """Return these followed by `later` along S."""
+        return KeysValues(torch.cat((self.keys, later.keys), dim=2), torch.cat((self.values, later.values), dim=2))
+
+    def reorder(self, order: Tensor) -> KeysValues:
+        """Return the sentences `order` `(B',)`."""
+        return KeysValues(self.keys.index_select(0, order), self.values.index_select(0, order))
+
+
+class MultiHeadAttention(nn.Module):
+    """h attentions of width D/h in parallel, joined and projected once more.
+
+    Args:
+        width: D.
+        heads: H, a divisor of D.
+        dropout: Applied to the weights.
+        bias: Whether the four projections have biases.
+
+    Raises:
+        ConfigError: `width` is not a multiple of `heads`.
+    """
+
+    def __init__(self, width: int, heads: int, *, dropout: nn.Module, bias: bool = False) -> None:
+        super().__init__()
+        if width % heads:
+            raise ConfigError(f"width must be a multiple of heads, but is {width} with {heads} heads")
+        self.heads = heads
+        self.query_layer = nn.Linear(width, width, bias=bias)
+        self.key_layer = nn.Linear(width, width, bias=bias)
+        self.value_layer = nn.Linear(width, width, bias=bias)
+        self.output_layer = nn.Linear(width, width, bias=bias)
+        self.dropout = dropout
+
+    def project(self, memory: Tensor) -> KeysValues:
+        """Return keys and values of what can be attended to, `(B, S, D)`."""
+        return KeysValues(
+            split_heads(self.key_layer(memory), self.heads), split_heads(self.value_layer(memory), self.heads)
+        )
+
+    def forward(
+        self,
+        queries: Tensor,
+        memory: KeysValues,
+        visible: Tensor | None = None,
+        *,
+        causal: bool = False,
+        want_weights: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attend.
+
+        Args:
+            queries: `(B, T, D)`.
+            memory: Keys and values as `project` gave them, S positions.
+            visible: Bool `(B, S)` or `(B, T, S)`; None: all visible.
+            causal: Hide from each query the keys after it; the last query stands at the last key.
+            want_weights: Return the weights too (computed before dropout).
+
+        Returns:
+            Context `(B, T, D)`, and weights `(B, H, T, S)` or None.
+        """
+        split = split_heads(self.query_layer(queries), self.heads)  # (B, T, D) -> (B, H, T, K)
+        mask = None
+        if visible is not None:  # (B, S) -> (B, 1, 1, S) or (B, T, S) -> (B, 1, T, S)
+            mask = visible[:, None, None, :] if visible.dim() == 2 else visible[:, None]
+        if want_weights or (self.training and not isinstance(self.dropout, nn.Identity)):
+            context, weights = self._explicit(split, memory, mask, causal=causal)
+            return self.output_layer(merge_heads(context)), weights if want_weights else None
+        return self.output_layer(merge_heads(_fast(split, memory, mask, causal=causal))), None
+
+    def _explicit(self, split: Tensor, memory: KeysValues, mask: Tensor | None, *, causal: bool) -> tuple[Tensor, Tensor]:
+        queries, keys = split.shape[2], memory.keys.shape[2]
+        if causal and queries > 1:
+            future = causal_visible(queries, keys, split.device)
+            mask = future if mask is None else mask & future
+        scores = torch.matmul(split * split.shape[-1] ** -0.5, memory.keys.transpose(2, 3))  # (B, H, T, S)
+        weights = masked_softmax(scores, mask)
+        return torch.matmul(self.dropout(weights), memory.values), weights  # (B, H, T, S) -> (B, H, T, K)
+
+
+def _fast(split: Tensor, memory: KeysValues, mask: Tensor | None, *, causal: bool) -> Tensor:
+    """Return the context `(B, H, T, K)` by torch's fused kernel; a row with nothing visible gives zeros."""
+    queries, keys = split.shape[2], memory.keys.shape[2]
+    attend = functional.scaled_dot_product_attention
+    if causal and mask is None and queries == keys:
+        return attend(split, memory.keys, memory.values, is_causal=queries > 1)
+    if causal and queries > 1:
+        future = causal_visible(queries, keys, split.device)
+        mask = future if mask is None else mask & future
+    return attend(split, memory.keys, memory.values, attn_mask=mask)

@@ -1,0 +1,265 @@
+"""The command `nmt`: its subcommands, and the one place where errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Literal
+
+import click
+import typer
+
+from nmt_cli import __version__
+from nmt_cli.errors import Interrupted, NmtError, ResourceError
+
+app = typer.Typer(
+    name="nmt",
+    help="Train neural machine translation models from a YAML file; translate, score and look into them from the run folder.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+RunArgument = Annotated[Path, typer.Argument(help="Run folder that `nmt train` made.", show_default=False)]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps. auto: CUDA where there is one, else the CPU.")]
+CheckpointOption = Annotated[str, typer.Option(help="Name (best, last) or update number of a checkpoint.")]
+BeamOption = Annotated[int | None, typer.Option("--beam", min=1, help="Beam size; 1 is greedy. Default: the run's config.")]
+LengthPenaltyOption = Annotated[
+    float | None, typer.Option(min=0, help="alpha in score = log-probability / length^alpha. Default: the run's config.")
+]
+MaxLengthOption = Annotated[
+    int | None, typer.Option(min=1, help="Most tokens of a translation, end mark included. Default: 2 x source + 10.")
+]
+MaxSourceLengthOption = Annotated[
+    int | None, typer.Option(min=2, help="Most tokens of a line, end mark included. Default: the run's config.")
+]
+LongLinesOption = Annotated[
+    Literal["cut", "split", "error"], typer.Option(help="What happens to lines above --max-source-length.")
+]
+BatchTokensOption = Annotated[int | None, typer.Option(min=1, help="Sentences x longest source in a batch.")]
+BatchSentencesOption = Annotated[int | None, typer.Option(min=1, help="Most sentences of a batch.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"nmt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Read the options before the subcommand."""
+
+
+@app.command()
+def train(
+    config: Annotated[Path, typer.Argument(help="YAML file: what to train on, which model, how.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the config, e.g. --set training.seed=2. Repeatable."),
+    ] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/NAME, NAME from the config.")] = None,
+    device: DeviceOption = "auto",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print effective config, corpus figures, model size and a batch; write nothing.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a finished run whose limits were raised.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Remove what nmt wrote into the run folder and start anew.")
+    ] = False,
+) -> None:
+    """Train a model from a config, then report its test scores.
+
+    The same command again goes on with a run that was stopped, and prints the report of one that is finished.
+
+    Example: `nmt train configs/sample-transformer.yaml --set training.max_minutes=2`
+    """
+    from nmt_cli.cli.train import TrainOptions, run_train  # noqa: PLC0415 - torch stays out of --help
+
+    options = TrainOptions(run_dir=run_dir, device=device, dry_run=dry_run, resume=resume, overwrite=overwrite)
+    run_train(config, overrides or [], options)
+
+
+@app.command()
+def translate(
+    run: RunArgument,
+    file: Annotated[str, typer.Argument(help="Text to translate, a sentence a line; .gz too; - is standard input.")] = "-",
+    out: Annotated[Path | None, typer.Option(help="File for the translations. Default: standard output.")] = None,
+    beam: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    max_length: MaxLengthOption = None,
+    max_source_length: MaxSourceLengthOption = None,
+    long_lines: LongLinesOption = "cut",
+    batch_tokens: BatchTokensOption = None,
+    batch_sentences: BatchSentencesOption = None,
+    checkpoint: CheckpointOption = "best",
+    device: DeviceOption = "auto",
+    invalid_utf8: Annotated[
+        Literal["error", "replace"], typer.Option(help="What happens to bytes that are not UTF-8.")
+    ] = "error",
+) -> None:
+    """Translate text: one line out for each line in, in order.
+
+    A line ends at `\\n` only; every other Unicode space is white space inside the sentence; a blank line gives an empty line.
+
+    Example: `echo "The cat is asleep." | nmt translate runs/sample-transformer`
+    """
+    from nmt_cli.cli.options import SearchOptions  # noqa: PLC0415 - torch stays out of --help
+    from nmt_cli.cli.translate import run_translate  # noqa: PLC0415
+
+    options = SearchOptions(
+        beam=beam,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        max_source_length=max_source_length,
+        long_lines=long_lines,
+        batch_tokens=batch_tokens,
+        batch_sentences=batch_sentences,
+        checkpoint=checkpoint,
+        device=device,
+    )
+    run_translate(run, file, options, out=out, invalid_utf8=invalid_utf8)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path | None, typer.Argument(help="Run folder that `nmt train` made.", show_default=False)] = None,
+    split: Annotated[str, typer.Option(help="Sets of the run to score, e.g. test,valid. Default: all test sets.")] = "",
+    hypotheses: Annotated[Path | None, typer.Option(help="Score this file of translations instead of a run.")] = None,
+    references: Annotated[Path | None, typer.Option(help="The references of --hypotheses, a line each.")] = None,
+    metrics: Annotated[
+        str, typer.Option(help="bleu, bleu-lower, bleu-multi30k, chrf, chrf++, ter, book-bleu; comma-separated.")
+    ] = "",
+    json_output: Annotated[bool, typer.Option("--json", help="Print {split: {metric: {score, signature}}}.")] = False,
+    score_only: Annotated[bool, typer.Option("--score-only", help="Print the bare score (one split, one metric).")] = False,
+    fail_under: Annotated[
+        str, typer.Option(metavar="METRIC=SCORE,…", help="Exit with 5 unless every split reaches these scores.")
+    ] = "",
+    target: Annotated[str, typer.Option(help="Language of --hypotheses, for bleu-multi30k.")] = "en",
+    beam: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    max_length: MaxLengthOption = None,
+    max_source_length: MaxSourceLengthOption = None,
+    long_lines: LongLinesOption = "cut",
+    batch_tokens: BatchTokensOption = None,
+    batch_sentences: BatchSentencesOption = None,
+    checkpoint: CheckpointOption = "best",
+    device: DeviceOption = "auto",
+) -> None:
+    """Score a run on its test sets, or a file of translations against references.
+
+    Scores are sacrebleu's, on the text as it is, each with its signature.
+
+    Examples: `nmt evaluate runs/sample-transformer --split test` ·
+    `nmt evaluate --hypotheses out.txt --references ref.txt --metrics bleu --score-only`
+    """
+    from nmt_cli.cli.evaluate import EvaluateOptions, run_evaluate  # noqa: PLC0415 - torch stays out of --help
+    from nmt_cli.cli.options import SearchOptions  # noqa: PLC0415
+
+    search = SearchOptions(
+        beam=beam,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        max_source_length=max_source_length,
+        long_lines=long_lines,
+        batch_tokens=batch_tokens,
+        batch_sentences=batch_sentences,
+        checkpoint=checkpoint,
+        device=device,
+    )
+    options = EvaluateOptions(
+        splits=_names(split),
+        metrics=_names(metrics),
+        json=json_output,
+        score_only=score_only,
+        fail_under=fail_under,
+        target=target,
+    )
+    run_evaluate(run, options, search, hypotheses=hypotheses, references=references)
+
+
+@app.command()
+def info(run: RunArgument) -> None:
+    """Show what a run folder holds, in one screen: model, corpora, training, scores, checkpoints.
+
+    Example: `nmt info runs/sample-transformer`
+    """
+    from nmt_cli.cli.info import run_info  # noqa: PLC0415 - keeps --help quick
+
+    run_info(run)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="Corpus: multi30k, tatoeba-600 or tatoeba-5000.", show_default=False)],
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Folder that holds the corpus (or a folder of its name).", show_default=False)
+    ] = None,
+) -> None:
+    """Copy a named corpus into data/corpora/NAME, checking every file.
+
+    Example: `nmt fetch tatoeba-600 --from ../shared/corpora`
+    """
+    from nmt_cli.cli.fetch import run_fetch  # noqa: PLC0415 - keeps --help quick
+
+    run_fetch(name, source)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def main() -> None:
+    """Run the command line and leave with the exit code that scripts rely on."""
+    from nmt_cli.cli.console import use_utf8  # noqa: PLC0415 - tqdm and rich are needed only here
+
+    use_utf8()
+    sys.exit(_guarded())
+
+
+def _guarded() -> int:
+    """Run the command; return its exit code. Only a fault of ours shows a traceback."""
+    try:
+        result = app(standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Abort:
+        return _say("stopped", 130)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Interrupted as error:
+        return _say(str(error), 128 + error.signal_number)
+    except NmtError as error:
+        return _say("\n".join(f"nmt: error: {line}" for line in str(error).splitlines()), error.exit_code)
+    except KeyboardInterrupt:
+        return _say("stopped", 130)
+    except BrokenPipeError:  # the reader has seen enough: a quiet end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        return _say("nmt: error: memory ran out; use a smaller batch (training.batch_tokens, --batch-tokens)", ResourceError.exit_code)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            return _say(f"nmt: error: no space left on the disk: {error.filename or error}", ResourceError.exit_code)
+        traceback.print_exc()
+        return 1
+    except RuntimeError as error:
+        if "out of memory" in str(error) or "can't allocate memory" in str(error):
+            first = str(error).splitlines()[0]
+            return _say(f"nmt: error: memory ran out: {first}; use a smaller batch or model", ResourceError.exit_code)
+        traceback.print_exc()
+        return 1
+
+
+def _say(text: str, code: int) -> int:
+    sys.stderr.write(f"{text}\n")
+    return code

@@ -1,0 +1,147 @@
+"""Lines in, lines out: order kept, blank lines left blank, over-long lines cut, over any engine. No torch here."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from nmt_cli.decoding.engine import Engine, Hypothesis, SearchSettings
+from nmt_cli.errors import DataError
+from nmt_cli.text.tokenizers import Tokenizer
+
+CHUNK_LINES = 4096
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of one line.
+
+    Args:
+        text: Plain text; empty for a blank line.
+        hypotheses: Best first; none for a blank line, several pieces' best ones for a line that was split.
+    """
+
+    text: str
+    hypotheses: tuple[Hypothesis, ...] = ()
+
+
+@dataclass(frozen=True)
+class TranslatorSettings:
+    """How lines are translated.
+
+    Args:
+        search: How to search.
+        batch_tokens: Sentences x longest source, padding included, in one batch.
+        batch_sentences: Most sentences of a batch; None: no limit of their number.
+        max_source_length: Longest line in tokens, end mark included.
+        long_lines: What happens to longer ones: `cut`, `split` into parts that are translated one by one, or `error`.
+    """
+
+    search: SearchSettings = SearchSettings()
+    batch_tokens: int = 4096
+    batch_sentences: int | None = None
+    max_source_length: int = 1024
+    long_lines: Literal["cut", "split", "error"] = "cut"
+
+
+def _silent(message: str) -> None:
+    """Take a warning and do nothing."""
+
+
+class Translator:
+    """Translates raw lines.
+
+    Args:
+        engine: Translates batches of ids.
+        source: Tokenizer of the source side.
+        target: Tokenizer of the target side.
+        settings: Search and batch sizes.
+        warn: Called with each warning.
+        on_progress: Called with the number of lines done since the last call.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        source: Tokenizer,
+        target: Tokenizer,
+        settings: TranslatorSettings,
+        *,
+        warn: Callable[[str], None] = _silent,
+        on_progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.engine, self.source, self.target, self.settings = engine, source, target, settings
+        self._warn, self._on_progress = warn, on_progress
+
+    def translate(self, lines: Iterable[str]) -> list[str]:
+        """Return the translation of each line, in order."""
+        return [translation.text for translation in self.stream(lines)]
+
+    def stream(self, lines: Iterable[str]) -> Iterator[Translation]:
+        """Yield a translation for each line, in order, reading `lines` in chunks of a few thousand."""
+        iterator = iter(lines)
+        first = 1
+        while chunk := list(itertools.islice(iterator, CHUNK_LINES)):
+            yield from self.translate_chunk(chunk, first_line=first)
+            first += len(chunk)
+
+    def translate_chunk(self, lines: Sequence[str], *, first_line: int = 1) -> list[Translation]:
+        """Return a translation for each of `lines`, whose first has number `first_line` in warnings."""
+        parts: list[tuple[int, list[int]]] = []  # line index, ids
+        for index, line in enumerate(lines):
+            parts += [(index, ids) for ids in self._fit(self.source.encode(line), first_line + index)]
+        found: list[Hypothesis | None] = [None] * len(parts)
+        results: list[list[Hypothesis]] = [[] for _ in lines]
+        texts: list[list[str]] = [[] for _ in lines]
+        for batch in self._batches([len(ids) + 1 for _, ids in parts]):
+            translated = self.engine.translate([parts[i][1] for i in batch], self.settings.search)
+            for i, hypotheses in zip(batch, translated, strict=True):
+                found[i] = hypotheses[0]
+                results[parts[i][0]] = hypotheses
+            if self._on_progress:
+                self._on_progress(len({parts[i][0] for i in batch}))
+        for (index, _), best in zip(parts, found, strict=True):
+            assert best is not None
+            texts[index].append(self.target.decode(best.tokens))
+        if self._on_progress:
+            self._on_progress(len(lines) - len({index for index, _ in parts}))
+        return [
+            Translation(" ".join(filter(None, pieces)), tuple(hypotheses))
+            for pieces, hypotheses in zip(texts, results, strict=True)
+        ]
+
+    def _fit(self, ids: list[int], line: int) -> list[list[int]]:
+        """Return the ids as one sentence, cut or split to the limit; nothing for a line without tokens."""
+        if not ids:
+            return []
+        limit = self.settings.max_source_length
+        if self.engine.max_source_tokens is not None:
+            limit = min(limit, self.engine.max_source_tokens)
+        if len(ids) + 1 <= limit:
+            return [ids]
+        message = f"line {line} has {len(ids) + 1} tokens with its end mark, more than the limit of {limit}"
+        if self.settings.long_lines == "error":
+            raise DataError(f"{message}; shorten it, raise --max-source-length, or use --long-lines cut or split")
+        room = max(1, limit - 1)
+        if self.settings.long_lines == "cut":
+            self._warn(f"{message}; it was cut")
+            return [ids[:room]]
+        pieces = [ids[start : start + room] for start in range(0, len(ids), room)]
+        self._warn(f"{message}; it was split into {len(pieces)} parts")
+        return pieces
+
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Yield positions in batches of similar lengths, longest first."""
+        order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+        batch: list[int] = []
+        for index in order:
+            count = len(batch) + 1
+            too_many = self.settings.batch_sentences is not None and count > self.settings.batch_sentences
+            if batch and (too_many or count * lengths[batch[0]] > self.settings.batch_tokens):
+                yield batch
+                batch = []
+            batch.append(index)
+        if batch:
+            yield batch

@@ -1,0 +1,57 @@
+"""Which device and which number format. The one place that asks torch what there is."""
+
+from __future__ import annotations
+
+import torch
+
+from nmt_cli.errors import ConfigError
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of an option `auto`, `cpu`, `cuda`, `cuda:N` or `mps`; auto is CUDA where there is one, else the CPU.
+
+    Raises:
+        ConfigError: The name is unknown, or this machine has no such device.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    kind, _, index = name.partition(":")
+    if kind not in {"cpu", "cuda", "mps"} or (index and not (kind == "cuda" and index.isdigit())):
+        raise ConfigError(f"--device: expected auto, cpu, cuda, cuda:N or mps, but is {name!r}")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices that torch {torch.__version__} can use; "
+            "use --device cpu or auto"
+        )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"--device {name}: torch finds no such device here; use --device cpu or auto")
+    return torch.device(name)
+
+
+def choose_precision(name: str, device: torch.device) -> torch.dtype:
+    """Return the format that `auto`, `float32` or `bf16` means on `device`; auto is bf16 on GPUs that have it.
+
+    Raises:
+        ConfigError: bf16 is asked for on a GPU without it.
+    """
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if name == "bf16" and device.type == "cuda" and not has_bf16:
+        raise ConfigError(f"training.precision: bf16 is not supported by {torch.cuda.get_device_name(device)}; use float32")
+    if name == "bf16" or (name == "auto" and has_bf16):
+        return torch.bfloat16
+    return torch.float32
+
+
+def prepare_device(device: torch.device) -> None:
+    """Set what makes `device` fast and its results repeatable."""
+    if device.type == "cpu":
+        torch.set_flush_denormal(True)
+    elif device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+
+
+def describe_device(device: torch.device) -> str:
+    """Return a short text for logs and reports."""
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device} ({torch.get_num_threads()} threads)" if device.type == "cpu" else str(device)

@@ -1,0 +1,264 @@
+"""The Transformer: stacks of attention and feed-forward layers, with layer norm after each sum (post) or before it (pre).
+
+Reference: Vaswani et al. 2017, section 3; pre-norm: Xiong et al. 2020.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Self, cast
+
+from torch import Tensor, nn
+
+from nmt_cli.attention.multihead import KeysValues, MultiHeadAttention
+from nmt_cli.models.interface import Decoder, DecoderOutput, DecoderState, Encoded, Encoder, Weights
+
+
+class FeedForward(nn.Module):
+    """max(0, x W1 + b1) W2 + b2 at each position (equation 2).
+
+    Args:
+        width: D, of input and output.
+        hidden: Width inside.
+        dropout: Applied inside.
+        output_width: Width of the output where it is not D.
+    """
+
+    def __init__(self, width: int, hidden: int, *, dropout: nn.Module, output_width: int | None = None) -> None:
+        super().__init__()
+        self.inner = nn.Linear(width, hidden)
+        self.outer = nn.Linear(hidden, output_width or width)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return `(…, D)` of `(…, D)`."""
+        result: Tensor = self.outer(self.dropout(self.inner(x).relu()))
+        return result
+
+
+class Residual(nn.Module):
+    """Adds what a sublayer makes of x to x, with layer norm over the last axis.
+
+    Args:
+        width: D.
+        pre_norm: x + dropout(sublayer(norm(x))) instead of norm(x + dropout(sublayer(x))).
+        dropout: Applied to what is added.
+    """
+
+    def __init__(self, width: int, *, pre_norm: bool, dropout: nn.Module) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.pre_norm = pre_norm
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return `(B, T, D)`."""
+        if self.pre_norm:
+            added: Tensor = x + self.dropout(sublayer(self.norm(x)))
+            return added
+        normed: Tensor = self.norm(x + self.dropout(sublayer(x)))
+        return normed
+
+
+@dataclass(frozen=True)
+class TransformerParts:
+    """Sizes and shared parts of a stack's layers."""
+
+    width: int
+    heads: int
+    feed_forward: int
+    pre_norm: bool
+    attention_bias: bool
+    dropout: nn.Module
+    attention_dropout: nn.Module
+    activation_dropout: nn.Module
+
+    def attention(self) -> MultiHeadAttention:
+        """Return a new multi-head attention."""
+        return MultiHeadAttention(self.width, self.heads, dropout=self.attention_dropout, bias=self.attention_bias)
+
+    def residual(self) -> Residual:
+        """Return a new residual connection."""
+        return Residual(self.width, pre_norm=self.pre_norm, dropout=self.dropout)
+
+    def feed_forward_layer(self) -> FeedForward:
+        """Return a new feed-forward layer."""
+        return FeedForward(self.width, self.feed_forward, dropout=self.activation_dropout)
+
+    def final_norm(self) -> nn.Module:
+        """Return the norm after the last layer: pre-norm stacks need one."""
+        return nn.LayerNorm(self.width) if self.pre_norm else nn.Identity()
+
+
+class Embedder(nn.Module):
+    """Token embeddings times √D, plus positions, then dropout (section 3.4 and 3.5).
+
+    Args:
+        embedding: The table.
+        positions: Adds positions, given where they start.
+        dropout: Applied to the sum.
+    """
+
+    def __init__(self, embedding: nn.Embedding, positions: nn.Module, dropout: nn.Module) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.positions = positions
+        self.dropout = dropout
+        self.scale = math.sqrt(embedding.embedding_dim)
+
+    def forward(self, ids: Tensor, start: int = 0) -> Tensor:
+        """Return `(B, T, D)` of ids `(B, T)` at positions from `start` on."""
+        embedded: Tensor = self.dropout(self.positions(self.embedding(ids) * self.scale, start))
+        return embedded
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward, each with its residual connection (section 3.1)."""
+
+    def __init__(self, parts: TransformerParts) -> None:
+        super().__init__()
+        self.self_attention = parts.attention()
+        self.feed_forward = parts.feed_forward_layer()
+        self.attention_residual = parts.residual()
+        self.feed_forward_residual = parts.residual()
+
+    def forward(self, x: Tensor, visible: Tensor, *, want_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """Return `(B, S, D)` and weights `(B, H, S, S)` or None."""
+        kept: list[Tensor | None] = []
+
+        def attend(normed: Tensor) -> Tensor:
+            memory = self.self_attention.project(normed)
+            context, weights = self.self_attention(normed, memory, visible, want_weights=want_weights)
+            kept.append(weights)
+            return cast(Tensor, context)
+
+        x = self.attention_residual(x, attend)
+        return self.feed_forward_residual(x, self.feed_forward), kept[0]
+
+
+class TransformerEncoder(Encoder):
+    """Embedder and a stack of layers.
+
+    Args:
+        embedder: Ids to vectors with positions.
+        parts: What layers are made of.
+        layers: Number of layers.
+    """
+
+    def __init__(self, embedder: Embedder, parts: TransformerParts, layers: int) -> None:
+        super().__init__()
+        self.embedder = embedder
+        self.layers = nn.ModuleList(EncoderLayer(parts) for _ in range(layers))
+        self.norm = parts.final_norm()
+
+    def forward(self, source_ids: Tensor, source_visible: Tensor, *, want_weights: bool = False) -> Encoded:
+        """Encode. Weights: `encoder.0` … `(B, H, S, S)`."""
+        x = self.embedder(source_ids)  # (B, S) -> (B, S, D)
+        weights: Weights = {}
+        for index, layer in enumerate(self.layers):
+            x, wanted = layer(x, source_visible, want_weights=want_weights)
+            if wanted is not None:
+                weights[f"encoder.{index}"] = wanted
+        return Encoded(self.norm(x), source_visible, weights=weights)
+
+
+@dataclass(frozen=True)
+class TransformerState:
+    """Keys and values of each layer: of the target so far (None before the first token), and of the source."""
+
+    past: tuple[KeysValues | None, ...]
+    source: tuple[KeysValues, ...]
+    visible: Tensor
+    position: int
+
+    def reorder(self, order: Tensor) -> Self:
+        """Return the state of the sentences `order`."""
+        return replace(
+            self,
+            past=tuple(None if layer is None else layer.reorder(order) for layer in self.past),
+            source=tuple(layer.reorder(order) for layer in self.source),
+            visible=self.visible.index_select(0, order),
+        )
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, attention to the source, feed-forward (section 3.1)."""
+
+    def __init__(self, parts: TransformerParts) -> None:
+        super().__init__()
+        self.self_attention = parts.attention()
+        self.cross_attention = parts.attention()
+        self.feed_forward = parts.feed_forward_layer()
+        self.self_residual = parts.residual()
+        self.cross_residual = parts.residual()
+        self.feed_forward_residual = parts.residual()
+
+    def forward(
+        self, x: Tensor, past: KeysValues | None, source: KeysValues, visible: Tensor, *, want_weights: bool
+    ) -> tuple[Tensor, KeysValues, list[Tensor | None]]:
+        """Return `(B, T, D)`, the grown past, and the weights of self- and cross-attention (or None)."""
+        kept: list[Tensor | None] = []
+        grown: list[KeysValues] = []
+
+        def attend_self(normed: Tensor) -> Tensor:
+            new = self.self_attention.project(normed)
+            grown.append(new if past is None else past.append(new))
+            context, weights = self.self_attention(normed, grown[0], causal=True, want_weights=want_weights)
+            kept.append(weights)
+            return cast(Tensor, context)
+
+        def attend_source(normed: Tensor) -> Tensor:
+            context, weights = self.cross_attention(normed, source, visible, want_weights=want_weights)
+            kept.append(weights)
+            return cast(Tensor, context)
+
+        x = self.self_residual(x, attend_self)
+        x = self.cross_residual(x, attend_source)
+        return self.feed_forward_residual(x, self.feed_forward), grown[0], kept
+
+
+class TransformerDecoder(Decoder):
+    """Embedder, a stack of layers, and the layer to the vocabulary.
+
+    Args:
+        embedder: Ids to vectors with positions.
+        parts: What layers are made of.
+        layers: Number of layers.
+        output: Layer from hidden to the vocabulary.
+    """
+
+    def __init__(self, embedder: Embedder, parts: TransformerParts, layers: int, output: nn.Linear) -> None:
+        super().__init__()
+        self.embedder = embedder
+        self.layers = nn.ModuleList(DecoderLayer(parts) for _ in range(layers))
+        self.norm = parts.final_norm()
+        self.output = output
+
+    def start(self, encoded: Encoded) -> TransformerState:
+        """Return the state before the first token; the source's keys and values are projected here, once a sentence."""
+        source = tuple(cast(DecoderLayer, layer).cross_attention.project(encoded.memory) for layer in self.layers)
+        return TransformerState((None,) * len(self.layers), source, encoded.visible, 0)
+
+    def forward(
+        self, target_ids: Tensor, state: DecoderState, *, want_weights: bool = False
+    ) -> tuple[DecoderOutput, TransformerState]:
+        """Read T tokens. Weights: `decoder.0` … `(B, H, T, all tokens so far)` and `cross.0` … `(B, H, T, S)`."""
+        assert isinstance(state, TransformerState)
+        x = self.embedder(target_ids, state.position)  # (B, T) -> (B, T, D)
+        weights: Weights = {}
+        past: list[KeysValues] = []
+        for index, layer in enumerate(self.layers):
+            x, grown, wanted = layer(x, state.past[index], state.source[index], state.visible, want_weights=want_weights)
+            past.append(grown)
+            for name, values in zip(("decoder", "cross"), wanted, strict=True):
+                if values is not None:
+                    weights[f"{name}.{index}"] = values
+        after = replace(state, past=tuple(past), position=state.position + target_ids.shape[1])
+        return DecoderOutput(self.norm(x), weights), after
+
+    @property
+    def output_layer(self) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias of the output layer."""
+        return self.output.weight, self.output.bias

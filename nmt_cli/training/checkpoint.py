@@ -1,0 +1,141 @@
+"""Checkpoints: weights and everything else that training needs to go on exactly.
+
+Weights and optimizer state are safetensors, the rest is JSON; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+
+from nmt_cli.errors import RunError
+from nmt_cli.models.dropout import RandomSource
+from nmt_cli.runs.weights import WEIGHTS_FILE, load_weights, weights_of
+from nmt_cli.text.batching import BatchSampler
+
+TENSORS_FILE = "training.safetensors"
+STATE_FILE = "training.json"
+
+BETTER_IS_HIGHER: Mapping[str, bool] = {
+    "loss": False,
+    "perplexity": False,
+    "accuracy": True,
+    "bleu": True,
+    "chrf": True,
+}
+"""The direction of every metric that can choose the best checkpoint. One table, used everywhere."""
+
+
+@dataclass
+class Progress:
+    """Where training stands.
+
+    Args:
+        update: Updates done.
+        seconds: Time spent training, over all sittings.
+        tokens: Target tokens trained on.
+        metric: Name of the metric that chooses the best checkpoint.
+        best_score: Its best value so far.
+        best_update: The update of the best value.
+        validations_without_improvement: In a row.
+        bad_updates: Updates skipped for want of finite numbers, in all.
+        bad_in_a_row: The same, since the last good one.
+        kept: Score of each checkpoint that competes for `keep_best`, by folder name.
+        history: Every validation: update, epoch and scores.
+        log_sizes: Bytes of each appended file when the checkpoint was written; a resume cuts back to them.
+    """
+
+    metric: str
+    update: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    best_score: float | None = None
+    best_update: int = 0
+    validations_without_improvement: int = 0
+    bad_updates: int = 0
+    bad_in_a_row: int = 0
+    kept: dict[str, float] = field(default_factory=dict)
+    history: list[dict[str, float]] = field(default_factory=list)
+    log_sizes: dict[str, int] = field(default_factory=dict)
+
+    def is_better(self, score: float, than: float | None, min_delta: float = 0.0) -> bool:
+        """Return whether `score` beats `than` by more than `min_delta`, in the metric's direction. NaN never does."""
+        if score != score:
+            return False
+        if than is None:
+            return True
+        return score > than + min_delta if BETTER_IS_HIGHER[self.metric] else score < than - min_delta
+
+
+@dataclass
+class TrainingState:
+    """All that changes during training and that a checkpoint must hold."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    sampler: BatchSampler
+    random: RandomSource
+    progress: Progress
+
+
+def write_training_state(state: TrainingState, folder: Path) -> None:
+    """Write, in this order: weights, optimizer, sampler position, dropout generator, progress."""
+    (folder / WEIGHTS_FILE).write_bytes(save(weights_of(state.model)))
+    (folder / TENSORS_FILE).write_bytes(save(_optimizer_tensors(state)))
+    plain = {
+        "sampler": {"epoch": state.sampler.epoch, "position": state.sampler.position},
+        "random": state.random.state(),
+        "progress": asdict(state.progress),
+    }
+    (folder / STATE_FILE).write_text(json.dumps(plain), encoding="utf-8")
+
+
+def read_training_state(state: TrainingState, folder: Path) -> None:
+    """Restore what `write_training_state` wrote, in the same order.
+
+    Raises:
+        RunError: A file is damaged or belongs to another model.
+    """
+    load_weights(state.model, folder / WEIGHTS_FILE)
+    try:
+        tensors = load_file(folder / TENSORS_FILE)
+        plain: dict[str, Any] = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+        _restore_optimizer(state, tensors)
+        state.sampler.move_to(plain["sampler"]["epoch"], plain["sampler"]["position"])
+        state.random.restore(plain["random"])
+        state.progress = Progress(**plain["progress"])
+    except (SafetensorError, ValueError, KeyError, TypeError, OSError) as error:
+        raise RunError(f"{folder}: the training state of this checkpoint is damaged: {error}") from None
+
+
+def _optimizer_tensors(state: TrainingState) -> dict[str, Tensor]:
+    return {
+        f"{name}/{kind}": value.detach().cpu().contiguous()
+        for name, parameter in state.model.named_parameters()
+        for kind, value in state.optimizer.state.get(parameter, {}).items()
+    }
+
+
+def _restore_optimizer(state: TrainingState, tensors: Mapping[str, Tensor]) -> None:
+    """Fill the optimizer through `load_state_dict`, which puts each tensor on its parameter's device."""
+    names = {id(parameter): name for name, parameter in state.model.named_parameters()}
+    packed = state.optimizer.state_dict()
+    ordered = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
+    by_parameter: dict[str, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        name, _, kind = key.rpartition("/")
+        by_parameter.setdefault(name, {})[kind] = value
+    packed["state"] = {
+        index: by_parameter[names[id(parameter)]]
+        for index, parameter in enumerate(ordered)
+        if names[id(parameter)] in by_parameter
+    }
+    state.optimizer.load_state_dict(packed)

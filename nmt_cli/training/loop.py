@@ -1,0 +1,378 @@
+"""The training loop, to be read from top to bottom in `Trainer.fit`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from nmt_cli.config import TrainingConfig
+from nmt_cli.errors import DivergedError, Interrupted
+from nmt_cli.models.interface import Seq2Seq
+from nmt_cli.runs.folder import CheckpointIndex, RunFolder
+from nmt_cli.text.batching import Batch
+from nmt_cli.training.checkpoint import TrainingState, write_training_state
+from nmt_cli.training.loss import TokenLoss, token_loss
+from nmt_cli.training.schedules import build_schedule
+
+
+@dataclass(frozen=True)
+class UpdateReport:
+    """What one line of the log says; means and rates are over the updates since the line before.
+
+    Args:
+        update: Updates done.
+        epoch: Epoch, from 1.
+        loss: Cross-entropy in nats per target token, without label smoothing.
+        learning_rate: Of the last update.
+        gradient_norm: Of the mean gradient per target token before clipping, in the last update.
+        tokens_per_second: Real target tokens a second.
+        seconds: Training time so far.
+        remaining_seconds: Estimated time to the nearest limit.
+        fraction: Share of the nearest limit that is done.
+        bad_updates: Updates skipped so far because loss or gradient was not finite.
+    """
+
+    update: int
+    epoch: int
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    tokens_per_second: float
+    seconds: float
+    remaining_seconds: float
+    fraction: float
+    bad_updates: int
+
+
+@dataclass(frozen=True)
+class ValidationReport:
+    """Scores of the model after an update, whether they are the best so far, and which metric decides."""
+
+    update: int
+    epoch: int
+    scores: dict[str, float]
+    metric: str
+    is_best: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TrainingHooks:
+    """What the loop is handed: how to validate, and whom to tell.
+
+    Args:
+        validate: Model -> scores by metric name, or None where there is no validation set.
+        on_step: Called after every update with the share that is done and the remaining seconds.
+        on_update: Called every `log_every` updates.
+        on_validation: Called after each validation.
+        stop_signal: Returns the number of a signal that asks for a stop, or None.
+    """
+
+    validate: Callable[[Seq2Seq], dict[str, float]] | None
+    on_step: Callable[[float, float], None]
+    on_update: Callable[[UpdateReport], None]
+    on_validation: Callable[[ValidationReport], None]
+    stop_signal: Callable[[], int | None]
+
+
+class _Window:
+    """Sums since the last line of the log."""
+
+    def __init__(self) -> None:
+        self.loss, self.tokens, self.started = 0.0, 0, time.monotonic()
+
+
+class Trainer:
+    """Trains a model to its limits, saving and validating on the way.
+
+    Args:
+        state: Model, optimizer, sampler, generators and progress; a restored one goes on where it stopped.
+        config: The training section.
+        folder: Where checkpoints go.
+        device: Where the model is.
+        precision: float32, or bfloat16 for autocast.
+        hooks: Validation and reporting.
+        logs: Files appended to during training; their sizes are noted in each checkpoint.
+    """
+
+    def __init__(
+        self,
+        state: TrainingState,
+        config: TrainingConfig,
+        folder: RunFolder,
+        *,
+        device: torch.device,
+        precision: torch.dtype,
+        hooks: TrainingHooks,
+        logs: Sequence[Path] = (),
+    ) -> None:
+        self.state, self.config, self.folder = state, config, folder
+        self.device, self.precision, self.hooks, self.logs = device, precision, hooks, logs
+        self.model: Seq2Seq = state.model  # type: ignore[assignment]
+        self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.schedule = build_schedule(config.schedule, warmup=config.warmup_updates, final=config.final_factor)
+        self._seconds_before = state.progress.seconds
+        self._started = time.monotonic()
+        self._window = _Window()
+        self._last_norm = 0.0
+        self._saved_update = -1
+
+    def fit(self) -> str:
+        """Train until a limit is reached; return which.
+
+        Raises:
+            DivergedError: Too many updates in a row had no finite loss or gradient.
+            Interrupted: A signal came; everything was saved first.
+        """
+        progress, config = self.state.progress, self.config
+        self.model.train()
+        while (reason := self.limit_reached()) is None:
+            group = self.next_group()
+            self.update(group)
+            if progress.update % config.log_every == 0:
+                self.report_update()
+            if progress.update % config.validate_every == 0:
+                self.validate()
+            if progress.update % config.save_every == 0:
+                self.save()
+            if (signal_number := self.hooks.stop_signal()) is not None:
+                self.save()
+                raise Interrupted(
+                    f"stopped by a signal after update {progress.update}; everything is saved in {self.folder.path}, and the "
+                    "same command goes on from here",
+                    signal_number,
+                )
+        if not progress.history or progress.history[-1]["update"] != progress.update:
+            self.validate()
+        self.save()
+        return reason
+
+    # -- one update ---------------------------------------------------------------------------------------------------------
+
+    def next_group(self) -> list[Batch]:
+        """Return the batches of one update: `accumulate` of them, fewer where the epoch ends."""
+        group = [self.state.sampler.next_batch()]
+        while len(group) < self.config.accumulate and not self.state.sampler.epoch_is_over:
+            group.append(self.state.sampler.next_batch())
+        return group
+
+    def update(self, group: Sequence[Batch]) -> None:
+        """Take one optimizer step on the mean loss per target token of all batches in `group`."""
+        progress = self.state.progress
+        tokens = sum(batch.tokens for batch in group)
+        loss_sum = torch.zeros((), device=self.device)
+        for batch in group:
+            loss = batch_loss(self.model, batch.to(self.device), self.config.label_smoothing, precision=self.precision)
+            loss.smoothed.backward()  # type: ignore[no-untyped-call]
+            loss_sum += loss.plain
+        progress.update += 1
+        norm = self._scale_and_clip(tokens)
+        rate = self.config.learning_rate * self.schedule(progress.update, self.fraction_done())
+        for parameters in self.state.optimizer.param_groups:
+            parameters["lr"] = rate
+        mean_loss = float(loss_sum) / tokens
+        if math.isfinite(norm) and math.isfinite(mean_loss):
+            self.state.optimizer.step()
+            progress.bad_in_a_row = 0
+            progress.tokens += tokens
+            self._window.loss += mean_loss * tokens
+            self._window.tokens += tokens
+        else:
+            self._count_bad_update(norm, mean_loss)
+        self.state.optimizer.zero_grad(set_to_none=True)
+        self._last_norm = norm
+        progress.seconds = self._seconds_before + time.monotonic() - self._started
+        self.hooks.on_step(self.fraction_done(), self.remaining_seconds())
+
+    def _scale_and_clip(self, tokens: int) -> float:
+        """Turn summed gradients into the mean per token, clipped; return the norm of that mean before clipping."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))) / tokens
+        clip = self.config.clip_norm
+        factor = min(1.0, clip / norm) if clip is not None and norm > 0 and math.isfinite(norm) else 1.0
+        torch._foreach_mul_(gradients, factor / tokens)
+        return norm
+
+    def _count_bad_update(self, norm: float, loss: float) -> None:
+        progress = self.state.progress
+        progress.bad_updates += 1
+        progress.bad_in_a_row += 1
+        if progress.bad_in_a_row >= self.config.max_bad_updates:
+            raise DivergedError(
+                f"training diverged: {progress.bad_in_a_row} updates in a row, up to update {progress.update}, had a loss "
+                f"({loss}) or gradient norm ({norm}) that is not finite; none of them changed the weights. Lower "
+                "training.learning_rate, or set training.clip_norm or a longer training.warmup_updates"
+            )
+
+    # -- limits -------------------------------------------------------------------------------------------------------------
+
+    def limit_reached(self) -> str | None:
+        """Return why training is over, or None."""
+        progress, config = self.state.progress, self.config
+        patience = config.early_stopping.patience
+        if config.max_updates is not None and progress.update >= config.max_updates:
+            return f"max_updates: {config.max_updates} reached"
+        if config.max_epochs is not None and self.epochs_done() >= config.max_epochs:
+            return f"max_epochs: {config.max_epochs} reached"
+        if config.max_minutes is not None and progress.seconds >= config.max_minutes * 60:
+            return f"max_minutes: {config.max_minutes:g} reached"
+        if patience is not None and progress.validations_without_improvement >= patience:
+            return f"no better {progress.metric} in {patience} validations"
+        return None
+
+    def epochs_done(self) -> float:
+        """Return the number of passes over the corpus, with its fraction."""
+        sampler = self.state.sampler
+        return sampler.epoch + sampler.position / sampler.batches_per_epoch
+
+    def fraction_done(self) -> float:
+        """Return the share of the nearest limit that is done, 0 to 1."""
+        progress, config = self.state.progress, self.config
+        shares = [0.0]
+        if config.max_updates is not None:
+            shares.append(progress.update / config.max_updates)
+        if config.max_epochs is not None:
+            shares.append(self.epochs_done() / config.max_epochs)
+        if config.max_minutes is not None:
+            shares.append(progress.seconds / (config.max_minutes * 60))
+        return min(1.0, max(shares))
+
+    def remaining_seconds(self) -> float:
+        """Return the estimated time to the nearest limit, validations included."""
+        done = self.fraction_done()
+        return self.state.progress.seconds * (1 - done) / done if done else math.inf
+
+    # -- telling, validating, saving ------------------------------------------------------------------------------------------
+
+    def report_update(self) -> None:
+        """Report the updates since the last report."""
+        progress, window = self.state.progress, self._window
+        elapsed = max(time.monotonic() - window.started, 1e-9)
+        self.hooks.on_update(
+            UpdateReport(
+                update=progress.update,
+                epoch=self.state.sampler.epoch + 1,
+                loss=window.loss / window.tokens if window.tokens else math.nan,
+                learning_rate=self.state.optimizer.param_groups[0]["lr"],
+                gradient_norm=self._last_norm,
+                tokens_per_second=window.tokens / elapsed,
+                seconds=progress.seconds,
+                remaining_seconds=self.remaining_seconds(),
+                fraction=self.fraction_done(),
+                bad_updates=progress.bad_updates,
+            )
+        )
+        self._window = _Window()
+
+    def validate(self) -> None:
+        """Score the model; save it when it is the best so far."""
+        progress, stopping = self.state.progress, self.config.early_stopping
+        scores: dict[str, float] = {}
+        paused = time.monotonic()
+        if self.hooks.validate is not None:
+            self.model.eval()
+            with torch.inference_mode():
+                scores = self.hooks.validate(self.model)
+            self.model.train()
+        self._window.started += time.monotonic() - paused  # tokens a second are those of training alone
+        progress.seconds = self._seconds_before + time.monotonic() - self._started
+        score = scores.get(stopping.metric, math.nan)
+        is_best = progress.is_better(score, progress.best_score, stopping.min_delta)
+        if is_best:
+            progress.best_score, progress.best_update = score, progress.update
+            progress.validations_without_improvement = 0
+        elif scores:
+            progress.validations_without_improvement += 1
+        progress.history.append({"update": progress.update, "epoch": self.state.sampler.epoch + 1, **scores})
+        if scores:
+            report = ValidationReport(
+                progress.update, self.state.sampler.epoch + 1, scores, stopping.metric, is_best, progress.seconds
+            )
+            self.hooks.on_validation(report)
+        if self._is_among_best(score):
+            self.save()
+
+    def _is_among_best(self, score: float) -> bool:
+        """Note the score of this update when it is one of the `keep_best` best; return whether it is."""
+        progress = self.state.progress
+        worse_first = sorted(progress.kept, key=lambda name: progress.kept[name])
+        if progress.metric in {"loss", "perplexity"}:
+            worse_first.reverse()
+        if not math.isfinite(score):
+            return False
+        if len(worse_first) >= self.config.keep_best:
+            if not progress.is_better(score, progress.kept[worse_first[0]]):
+                return False
+            del progress.kept[worse_first[0]]
+        progress.kept[f"update-{progress.update:08d}"] = score
+        return True
+
+    def save(self) -> None:
+        """Write a checkpoint, name it, and remove those that are kept no more."""
+        if not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters):
+            raise DivergedError(
+                f"the weights at update {self.state.progress.update} are not finite; they were not saved, and the checkpoints "
+                "before are as they were. Lower training.learning_rate"
+            )
+        progress = self.state.progress
+        progress.log_sizes = {path.name: path.stat().st_size for path in self.logs if path.exists()}
+        scores = {} if not progress.history else progress.history[-1]
+        current = {name: value for name, value in scores.items() if scores.get("update") == progress.update}
+        name = f"update-{progress.update:08d}"
+        if self._saved_update != progress.update:
+            self.folder.write_checkpoint(name, progress.update, lambda path: write_training_state(self.state, path), current)
+            self._saved_update = progress.update
+        best = f"update-{progress.best_update:08d}" if progress.best_score is not None else name
+        index = self.folder.index()
+        names = {**index.names, "last": name, "best": best}
+        self.folder.write_index(CheckpointIndex(names, index.checkpoints))
+        recent = sorted(index.checkpoints)[-self.config.keep_last :]
+        self.folder.remove_checkpoints({best, name, *recent, *progress.kept})
+
+
+def batch_loss(
+    model: Seq2Seq,
+    batch: Batch,
+    smoothing: float,
+    *,
+    precision: torch.dtype = torch.float32,
+    count_correct: bool = False,
+) -> TokenLoss:
+    """Return the summed loss of a batch's real target tokens (teacher forcing)."""
+    with torch.autocast(batch.source_ids.device.type, dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
+        output = model(batch.source_ids, batch.source_visible, batch.target_in)
+        weight, bias = model.decoder.output_layer
+        hidden, targets = output.hidden[batch.target_visible], batch.target_out[batch.target_visible]
+        return token_loss(hidden, targets, weight, bias, smoothing=smoothing, count_correct=count_correct)
+
+
+@torch.inference_mode()
+def validation_scores(
+    model: Seq2Seq, batches: Iterable[Batch], device: torch.device, precision: torch.dtype = torch.float32
+) -> dict[str, float]:
+    """Return loss (nats per target token, not smoothed), perplexity, and accuracy in percent, all under teacher forcing."""
+    loss, correct = torch.zeros((), device=device), torch.zeros((), device=device)
+    tokens = 0
+    for batch in batches:
+        figures: TokenLoss = batch_loss(model, batch.to(device), 0.0, precision=precision, count_correct=True)
+        loss, correct, tokens = loss + figures.plain, correct + figures.correct, tokens + batch.tokens
+    mean = float(loss) / tokens
+    return {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": 100 * float(correct) / tokens}
+
+
+def build_optimizer(model: Seq2Seq, config: TrainingConfig, device: torch.device) -> torch.optim.Optimizer:
+    """Return Adam or AdamW over all parameters; weight decay leaves biases and norms alone.
+
+    Reference: Kingma, Ba 2015; Loshchilov, Hutter 2019.
+    """
+    matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
+    vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
+    groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
+    fused = device.type in {"cpu", "cuda"}
+    return kind(groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_epsilon, fused=fused)
