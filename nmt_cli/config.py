@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_serializer, model_validator
 
 
-def _no_boolean(value: Any) -> Any:  # noqa: ANN401 - any YAML value may come
+def _no_boolean(value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError(f"expected a number, but is {str(value).lower()}")
     return value

@@ -57,7 +57,13 @@ class _Dumper(yaml.SafeDumper):
     """Quotes every text that YAML 1.2 or 1.1 would read as something else."""
 
 
-_FLOAT = r"^[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?$|^[-+]?[0-9]+[eE][-+]?[0-9]+$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN)$"
+_FLOAT = "|".join(
+    (
+        r"^[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?$",
+        r"^[-+]?[0-9]+[eE][-+]?[0-9]+$",  # 1e-4, which YAML 1.1 takes for a text
+        r"^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN)$",
+    )
+)
 for _class in (_Loader, _Dumper):
     for _tag, _pattern, _first in (
         ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
@@ -85,7 +91,7 @@ class _Reader:
     problems: list[str] = field(default_factory=list)
     overridden: dict[str, str] = field(default_factory=dict)
 
-    def read(self, text: str) -> Any:  # noqa: ANN401 - any YAML value may come
+    def read(self, text: str) -> Any:
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
@@ -98,7 +104,7 @@ class _Reader:
         finally:
             loader.dispose()
 
-    def _value(self, loader: _Loader, node: yaml.Node, path: tuple[str, ...]) -> Any:  # noqa: ANN401
+    def _value(self, loader: _Loader, node: yaml.Node, path: tuple[str, ...]) -> Any:
         if len(path) > MAX_DEPTH:
             raise ConfigError(f"{self.origin}:{node.start_mark.line + 1}: nested more than {MAX_DEPTH} levels deep")
         if isinstance(node, yaml.SequenceNode):
@@ -232,7 +238,7 @@ def _resolve_paths(tree: Tree, base: Path) -> None:
             data["tests"] = {name: _absolute(value, base) for name, value in data["tests"].items()}
 
 
-def _absolute(value: Any, base: Path) -> Any:  # noqa: ANN401
+def _absolute(value: Any, base: Path) -> Any:
     if isinstance(value, str) and value:
         return os.path.abspath(base / Path(value).expanduser())
     if isinstance(value, list):
@@ -313,6 +319,6 @@ def _known_elsewhere(location: list[str], error: dict[str, Any]) -> str:
     return f"; it belongs in section {home[0]!r}" if home else f"; known keys: {', '.join(sorted(own))}"
 
 
-def _short(value: Any) -> str:  # noqa: ANN401
+def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

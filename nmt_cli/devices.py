@@ -20,7 +20,7 @@ def choose_device(name: str) -> torch.device:
         raise ConfigError(f"--device: expected auto, cpu, cuda, cuda:N or mps, but is {name!r}")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise ConfigError(
-            f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices that torch {torch.__version__} can use; "
+            f"--device {name}: torch {torch.__version__} finds {torch.cuda.device_count()} CUDA devices on this machine; "
             "use --device cpu or auto"
         )
     if kind == "mps" and not torch.backends.mps.is_available():

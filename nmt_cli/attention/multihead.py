@@ -69,9 +69,7 @@ class MultiHeadAttention(nn.Module):
 
     def project(self, memory: Tensor) -> KeysValues:
         """Return keys and values of what can be attended to, `(B, S, D)`."""
-        return KeysValues(
-            split_heads(self.key_layer(memory), self.heads), split_heads(self.value_layer(memory), self.heads)
-        )
+        return KeysValues(split_heads(self.key_layer(memory), self.heads), split_heads(self.value_layer(memory), self.heads))
 
     def forward(
         self,

@@ -96,7 +96,9 @@ class GeneralScore(Score):
 
 def _dot(query_width: int, key_width: int, *, scaled: bool) -> Score:
     if query_width != key_width:
-        raise ConfigError(f"dot-product attention needs queries and keys of one width, but they have {query_width} and {key_width}")
+        raise ConfigError(
+            f"dot-product attention needs queries and keys of one width, but they have {query_width} and {key_width}"
+        )
     return DotScore(query_width, scaled=scaled)
 
 

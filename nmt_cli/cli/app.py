@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -29,7 +30,8 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.
 CheckpointOption = Annotated[str, typer.Option(help="Name (best, last) or update number of a checkpoint.")]
 BeamOption = Annotated[int | None, typer.Option("--beam", min=1, help="Beam size; 1 is greedy. Default: the run's config.")]
 LengthPenaltyOption = Annotated[
-    float | None, typer.Option(min=0, help="alpha in score = log-probability / length^alpha. Default: the run's config.")
+    float | None,
+    typer.Option(min=0, help="alpha in score = log-probability / length^alpha. Default: the run's config."),
 ]
 MaxLengthOption = Annotated[
     int | None, typer.Option(min=1, help="Most tokens of a translation, end mark included. Default: 2 x source + 10.")
@@ -69,7 +71,8 @@ def train(
     run_dir: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/NAME, NAME from the config.")] = None,
     device: DeviceOption = "auto",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print effective config, corpus figures, model size and a batch; write nothing.")
+        bool,
+        typer.Option("--dry-run", help="Print effective config, corpus figures, model size and a batch; write nothing."),
     ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a finished run whose limits were raised.")] = False,
     overwrite: Annotated[
@@ -82,7 +85,7 @@ def train(
 
     Example: `nmt train configs/sample-transformer.yaml --set training.max_minutes=2`
     """
-    from nmt_cli.cli.train import TrainOptions, run_train  # noqa: PLC0415 - torch stays out of --help
+    from nmt_cli.cli.train import TrainOptions, run_train
 
     options = TrainOptions(run_dir=run_dir, device=device, dry_run=dry_run, resume=resume, overwrite=overwrite)
     run_train(config, overrides or [], options)
@@ -106,14 +109,14 @@ def translate(
         Literal["error", "replace"], typer.Option(help="What happens to bytes that are not UTF-8.")
     ] = "error",
 ) -> None:
-    """Translate text: one line out for each line in, in order.
+    r"""Translate text: one line out for each line in, in order.
 
     A line ends at `\\n` only; every other Unicode space is white space inside the sentence; a blank line gives an empty line.
 
     Example: `echo "The cat is asleep." | nmt translate runs/sample-transformer`
     """
-    from nmt_cli.cli.options import SearchOptions  # noqa: PLC0415 - torch stays out of --help
-    from nmt_cli.cli.translate import run_translate  # noqa: PLC0415
+    from nmt_cli.cli.options import SearchOptions
+    from nmt_cli.cli.translate import run_translate
 
     options = SearchOptions(
         beam=beam,
@@ -161,8 +164,8 @@ def evaluate(
     Examples: `nmt evaluate runs/sample-transformer --split test` ·
     `nmt evaluate --hypotheses out.txt --references ref.txt --metrics bleu --score-only`
     """
-    from nmt_cli.cli.evaluate import EvaluateOptions, run_evaluate  # noqa: PLC0415 - torch stays out of --help
-    from nmt_cli.cli.options import SearchOptions  # noqa: PLC0415
+    from nmt_cli.cli.evaluate import EvaluateOptions, run_evaluate
+    from nmt_cli.cli.options import SearchOptions
 
     search = SearchOptions(
         beam=beam,
@@ -192,7 +195,7 @@ def info(run: RunArgument) -> None:
 
     Example: `nmt info runs/sample-transformer`
     """
-    from nmt_cli.cli.info import run_info  # noqa: PLC0415 - keeps --help quick
+    from nmt_cli.cli.info import run_info
 
     run_info(run)
 
@@ -201,14 +204,15 @@ def info(run: RunArgument) -> None:
 def fetch(
     name: Annotated[str, typer.Argument(help="Corpus: multi30k, tatoeba-600 or tatoeba-5000.", show_default=False)],
     source: Annotated[
-        Path | None, typer.Option("--from", help="Folder that holds the corpus (or a folder of its name).", show_default=False)
+        Path | None,
+        typer.Option("--from", help="Folder that holds the corpus (or a folder of its name).", show_default=False),
     ] = None,
 ) -> None:
     """Copy a named corpus into data/corpora/NAME, checking every file.
 
     Example: `nmt fetch tatoeba-600 --from ../shared/corpora`
     """
-    from nmt_cli.cli.fetch import run_fetch  # noqa: PLC0415 - keeps --help quick
+    from nmt_cli.cli.fetch import run_fetch
 
     run_fetch(name, source)
 
@@ -219,7 +223,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def main() -> None:
     """Run the command line and leave with the exit code that scripts rely on."""
-    from nmt_cli.cli.console import use_utf8  # noqa: PLC0415 - tqdm and rich are needed only here
+    from nmt_cli.cli.console import use_utf8
 
     use_utf8()
     sys.exit(_guarded())
@@ -231,7 +235,7 @@ def _guarded() -> int:
         result = app(standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except click.exceptions.Abort:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         return _say("stopped", 130)
     except click.ClickException as error:
         error.show()
@@ -240,24 +244,22 @@ def _guarded() -> int:
         return _say(str(error), 128 + error.signal_number)
     except NmtError as error:
         return _say("\n".join(f"nmt: error: {line}" for line in str(error).splitlines()), error.exit_code)
-    except KeyboardInterrupt:
-        return _say("stopped", 130)
     except BrokenPipeError:  # the reader has seen enough: a quiet end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except MemoryError:
-        return _say("nmt: error: memory ran out; use a smaller batch (training.batch_tokens, --batch-tokens)", ResourceError.exit_code)
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            return _say(f"nmt: error: no space left on the disk: {error.filename or error}", ResourceError.exit_code)
-        traceback.print_exc()
-        return 1
-    except RuntimeError as error:
-        if "out of memory" in str(error) or "can't allocate memory" in str(error):
-            first = str(error).splitlines()[0]
-            return _say(f"nmt: error: memory ran out: {first}; use a smaller batch or model", ResourceError.exit_code)
-        traceback.print_exc()
-        return 1
+    except (MemoryError, OSError, RuntimeError) as error:
+        return _out_of_resources(error)
+
+
+def _out_of_resources(error: Exception) -> int:
+    """Say that memory or disk ran out when that is what `error` means; anything else is a fault of ours."""
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return _say(f"nmt: error: no space left on the disk: {error.filename or error}", ResourceError.exit_code)
+    if isinstance(error, MemoryError) or re.search("out of memory|can't allocate memory", str(error)):
+        advice = "use a smaller batch (training.batch_tokens, --batch-tokens) or model"
+        return _say(f"nmt: error: memory ran out; {advice}", ResourceError.exit_code)
+    traceback.print_exception(error)
+    return 1
 
 
 def _say(text: str, code: int) -> int:

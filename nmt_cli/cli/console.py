@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +16,7 @@ from tqdm import tqdm
 
 
 def use_utf8() -> None:
-    """Make stdout and stderr UTF-8 with plain `\\n` line ends, whatever the locale."""
+    r"""Make stdout and stderr UTF-8 with plain `\\n` line ends, whatever the locale."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else "strict", newline="\n")
@@ -44,7 +45,7 @@ class Messages:
         self.info(f"warning: {text}")
 
 
-def progress_bar(total: float | None, *, unit: str, description: str, form: str | None = None) -> tqdm[None]:
+def progress_bar(total: float | None, *, unit: str, description: str, form: str | None = None) -> tqdm[Any]:
     """Return a progress bar on stderr that shows itself only where stderr is a terminal."""
     return tqdm(
         total=total,
@@ -56,6 +57,15 @@ def progress_bar(total: float | None, *, unit: str, description: str, form: str 
         bar_format=form,
         leave=False,
     )
+
+
+def advance(bar: tqdm[Any]) -> Callable[[int], None]:
+    """Return a function that moves `bar` by so many."""
+
+    def move(count: int) -> None:
+        bar.update(count)
+
+    return move
 
 
 def render(draw: Callable[[Console], None]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nmt_cli.cli.console import Messages, print_data, progress_bar, table_text
+from nmt_cli.cli.console import Messages, advance, print_data, progress_bar, table_text
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.errors import ConfigError, DataError, ScoreError
 from nmt_cli.evaluation.report import format_score, scores_by_name
@@ -35,7 +35,12 @@ class EvaluateOptions:
 
 
 def run_evaluate(
-    run: Path | None, options: EvaluateOptions, search: SearchOptions, *, hypotheses: Path | None, references: Path | None
+    run: Path | None,
+    options: EvaluateOptions,
+    search: SearchOptions,
+    *,
+    hypotheses: Path | None,
+    references: Path | None,
 ) -> None:
     """Score and print; see `nmt evaluate --help`.
 
@@ -53,7 +58,8 @@ def run_evaluate(
     if run is not None:
         results = _score_run(RunFolder.open(run), options, search, limits, messages)
     else:
-        assert hypotheses is not None and references is not None
+        assert hypotheses is not None
+        assert references is not None
         metrics = options.metrics or ("bleu", "chrf")
         _check_single(options, 1, len(metrics))
         lines, truth = _aligned(hypotheses, references)
@@ -73,7 +79,7 @@ def translate_split(translator: Translator, folder: RunFolder, split: str) -> tu
 def _score_run(
     folder: RunFolder, options: EvaluateOptions, search: SearchOptions, limits: dict[str, float], messages: Messages
 ) -> dict[str, list[Score]]:
-    from nmt_cli.cli.loading import make_translator  # noqa: PLC0415 - scoring files needs no torch
+    from nmt_cli.cli.loading import make_translator
 
     config = folder.config()
     splits = options.splits or tuple(config.data.tests)
@@ -85,7 +91,7 @@ def _score_run(
     metrics = tuple(dict.fromkeys((*metrics, *limits)))
     results = {}
     with progress_bar(total, unit=" lines", description="translating") as bar:
-        translator = make_translator(folder, search, warn=messages.warn, on_progress=lambda count: bar.update(count) and None)
+        translator = make_translator(folder, search, warn=messages.warn, on_progress=advance(bar))
         for split in splits:
             _, lines, references = translate_split(translator, folder, split)
             results[split] = [score_corpus(metric, lines, references, target=config.data.target) for metric in metrics]
@@ -96,7 +102,8 @@ def _aligned(hypotheses: Path, references: Path) -> tuple[list[str], list[str]]:
     lines, truth = read_lines(hypotheses), read_lines(references)
     if len(lines) != len(truth):
         raise DataError(
-            f"expected as many hypotheses as references, but {hypotheses} has {len(lines)} lines and {references} has {len(truth)}"
+            f"expected as many hypotheses as references, but {hypotheses} has {len(lines)} lines and {references} has "
+            f"{len(truth)}"
         )
     return lines, truth
 
@@ -121,7 +128,9 @@ def _check_single(options: EvaluateOptions, splits: int, metrics: int) -> None:
 
 def _print(results: dict[str, list[Score]], options: EvaluateOptions) -> None:
     if options.json:
-        print_data(json.dumps({split: scores_by_name(scores) for split, scores in results.items()}, ensure_ascii=False, indent=2))
+        print_data(
+            json.dumps({split: scores_by_name(scores) for split, scores in results.items()}, ensure_ascii=False, indent=2)
+        )
     elif options.score_only:
         ((score, *_),) = results.values()
         print_data(format_score(score))
@@ -134,7 +143,11 @@ def scores_table(results: dict[str, list[Score]]) -> str:
     rows = [(split, score.metric, format_score(score)) for split, scores in results.items() for score in scores]
     signatures = {score.metric: score.signature for scores in results.values() for score in scores}
     return "\n".join(
-        [table_text(("split", "metric", "score"), rows, left=2), "", *(f"{name}: {text}" for name, text in signatures.items())]
+        [
+            table_text(("split", "metric", "score"), rows, left=2),
+            "",
+            *(f"{name}: {text}" for name, text in signatures.items()),
+        ]
     )
 
 

@@ -34,7 +34,7 @@ def describe_model(config: Config) -> str:
 
 
 def _facts(folder: RunFolder, config: Config, manifest: dict[str, Any]) -> list[str]:
-    vocabulary, corpora = manifest.get("vocabulary", {}), manifest.get("corpora", {})
+    vocabulary, corpora, versions = (manifest.get(key, {}) for key in ("vocabulary", "corpora", "versions"))
     pairs = {split: records[0]["lines"] if records else 0 for split, records in corpora.items()}
     finished = manifest.get("finished")
     facts = {
@@ -45,7 +45,7 @@ def _facts(folder: RunFolder, config: Config, manifest: dict[str, Any]) -> list[
         f"vocabulary {vocabulary.get('source', '?')} -> {vocabulary.get('target', '?')}",
         "corpora": ", ".join(f"{split} {count:,}" for split, count in pairs.items()) + " lines",
         "training": _training(folder, finished),
-        "made by": f"nmt {manifest.get('versions', {}).get('nmt', '?')}, torch {manifest.get('versions', {}).get('torch', '?')}, "
+        "made by": f"nmt {versions.get('nmt', '?')}, torch {versions.get('torch', '?')}, "
         f"{manifest.get('device', '?')}, seed {config.training.seed}",
     }
     width = max(map(len, facts))
@@ -56,7 +56,8 @@ def _training(folder: RunFolder, finished: dict[str, Any] | None) -> str:
     if finished is None:
         last = folder.index().names.get("last")
         return f"not finished; last checkpoint: {last or 'none yet'}. The same `nmt train` command goes on"
-    return f"{finished['updates']:,} updates, {finished['epochs']:.1f} epochs, {duration(finished['seconds'])} ({finished['reason']})"
+    time_spent = duration(finished["seconds"])
+    return f"{finished['updates']:,} updates, {finished['epochs']:.1f} epochs, {time_spent} ({finished['reason']})"
 
 
 def _checkpoints(folder: RunFolder) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from nmt_cli import __version__
-from nmt_cli.cli.console import Messages, duration, print_data, progress_bar, table_text
+from nmt_cli.cli.console import Messages, advance, duration, print_data, progress_bar, table_text
 from nmt_cli.cli.evaluate import scores_table, translate_split
 from nmt_cli.cli.info import describe_model
 from nmt_cli.cli.loading import make_translator
@@ -107,7 +107,9 @@ def run_train(config_path: Path, overrides: list[str], options: TrainOptions) ->
     with folder.locked():
         plan = plan_run(folder, loaded, corpora, options)
         if plan == "finished":
-            messages.info(f"{folder.path}: this run is finished; --resume goes on where limits were raised, --overwrite starts anew")
+            messages.info(
+                f"{folder.path}: this run is finished; --resume goes on where limits were raised, --overwrite starts anew"
+            )
             print_data(finished_text(folder))
             return
         if plan == "new":
@@ -125,7 +127,7 @@ def run_train(config_path: Path, overrides: list[str], options: TrainOptions) ->
         print_data(finished_text(folder))
 
 
-# -- preparation ------------------------------------------------------------------------------------------------------------
+# -- preparation -------------------------------------------------------------------------------------------------------
 
 
 def read_corpora(config: Config) -> Corpora:
@@ -136,7 +138,8 @@ def read_corpora(config: Config) -> Corpora:
     sets.update(config.data.tests)
     paths = {split: [files.paths for files in corpus] for split, corpus in sets.items()}
     pairs = {
-        split: read_pairs(files, max_pairs=config.data.max_pairs if split == "train" else None) for split, files in paths.items()
+        split: read_pairs(files, max_pairs=config.data.max_pairs if split == "train" else None)
+        for split, files in paths.items()
     }
     records = {split: [describe_file(path) for files in corpus for path in files] for split, corpus in paths.items()}
     return Corpora(pairs, records)
@@ -154,9 +157,9 @@ def prepare(
     source, target = tokenizers or train_tokenizers(config, pairs)
     random = RandomSource(config.training.seed)
     torch.manual_seed(config.training.seed)
-    model = build_model(
-        config.model, source_size=len(source.vocabulary), target_size=len(target.vocabulary), random=random
-    ).to(device)
+    model = build_model(config.model, source_size=len(source.vocabulary), target_size=len(target.vocabulary), random=random).to(
+        device
+    )
     longest = min(config.data.max_length, model.max_positions or config.data.max_length)
     examples, figures = encode_examples(pairs, source, target, max_length=longest)
     return Prepared(config, corpora, (source, target), examples, figures, model, random, device, precision)
@@ -184,7 +187,7 @@ def train_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Toke
     return learn(sources), learn(targets)
 
 
-# -- the run folder ------------------------------------------------------------------------------------------------------------
+# -- the run folder ----------------------------------------------------------------------------------------------------
 
 
 def plan_run(folder: RunFolder, loaded: LoadedConfig, corpora: Corpora, options: TrainOptions) -> str:
@@ -262,15 +265,13 @@ def git_commit() -> str | None:
     return found.stdout.strip() or None
 
 
-# -- training ---------------------------------------------------------------------------------------------------------------------
+# -- training ----------------------------------------------------------------------------------------------------------
 
 
 def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go_on: bool) -> None:
     """Train, draw the curves, and mark the run as finished."""
     config = prepared.config.training
-    sampler = BatchSampler(
-        prepared.examples, tokens=config.batch_tokens, sentences=config.batch_sentences, seed=config.seed
-    )
+    sampler = BatchSampler(prepared.examples, tokens=config.batch_tokens, sentences=config.batch_sentences, seed=config.seed)
     progress = Progress(metric=config.early_stopping.metric)
     optimizer = build_optimizer(prepared.model, config, prepared.device)
     state = TrainingState(prepared.model, optimizer, sampler, prepared.random, progress)
@@ -330,9 +331,7 @@ def make_validation(prepared: Prepared, messages: Messages) -> Validation | None
     pairs = prepared.corpora.pairs.get("valid")
     if pairs is None:
         return None
-    examples, figures = encode_examples(
-        pairs, *prepared.tokenizers, max_length=prepared.model.max_positions, drop_empty=False
-    )
+    examples, figures = encode_examples(pairs, *prepared.tokenizers, max_length=prepared.model.max_positions, drop_empty=False)
     for rule, count in figures.dropped.items():
         messages.warn(f"validation loss leaves out {count} pairs: {rule}")
     lines = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -349,7 +348,7 @@ def draw_run_curves(folder: RunFolder) -> None:
         write_atomically(folder.path / "curves.png", draw_curves(events, folder.config().name))
 
 
-# -- reports ------------------------------------------------------------------------------------------------------------------------
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
 def report_tests(folder: RunFolder, config: Config, messages: Messages, device: str) -> None:
@@ -359,13 +358,14 @@ def report_tests(folder: RunFolder, config: Config, messages: Messages, device: 
     options = SearchOptions(device=device)
     total = sum(len(folder.split(split)[0]) for split in config.data.tests)
     with progress_bar(total, unit=" lines", description="test sets") as bar:
-        translator = make_translator(folder, options, warn=messages.warn, on_progress=lambda count: bar.update(count) and None)
+        translator = make_translator(folder, options, warn=messages.warn, on_progress=advance(bar))
         for split in config.data.tests:
             started = time.monotonic()
             sources, translations, references = translate_split(translator, folder, split)
             seconds = time.monotonic() - started
             scores = tuple(
-                score_corpus(metric, translations, references, target=config.data.target) for metric in config.evaluation.metrics
+                score_corpus(metric, translations, references, target=config.data.target)
+                for metric in config.evaluation.metrics
             )
             step = max(1, len(sources) // EXAMPLES)
             picked = [(sources[i], translations[i], references[i]) for i in range(0, len(sources), step)][:EXAMPLES]
@@ -416,7 +416,7 @@ def example_text(example: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-# -- telling ------------------------------------------------------------------------------------------------------------------------
+# -- telling -----------------------------------------------------------------------------------------------------------
 
 
 def corpus_table(prepared: Prepared) -> str:

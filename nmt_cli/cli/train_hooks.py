@@ -74,7 +74,9 @@ class Validation:
         translator = Translator(TorchEngine(model, self.device, self.precision), *self.tokenizers, settings)
         translations = translator.translate(self.sources)
         step = max(1, len(self.sources) // SAMPLES)
-        self.samples = [(self.sources[i], translations[i], self.references[i]) for i in range(0, len(self.sources), step)][:SAMPLES]
+        self.samples = [(self.sources[i], translations[i], self.references[i]) for i in range(0, len(self.sources), step)][
+            :SAMPLES
+        ]
         for metric in metrics:
             scores[metric] = score_corpus(metric, translations, self.references, target=self.config.data.target).score
         return scores
@@ -100,7 +102,7 @@ class Display:
     def on_step(self, fraction: float, remaining: float) -> None:
         """Move the progress bar."""
         if not self.bar.disable:
-            self.bar.n = fraction  # type: ignore[assignment]  # a share, which the bar shows in percent
+            self.bar.n = fraction  # a share, which the bar shows in percent
             self.bar.set_postfix_str(f"{duration(remaining)} left")
 
     def on_update(self, report: UpdateReport) -> None:
@@ -115,7 +117,13 @@ class Display:
     def on_validation(self, report: ValidationReport) -> None:
         """Log the scores and a few translations."""
         self._write(
-            {"event": "validation", "update": report.update, "epoch": report.epoch, **report.scores, "seconds": report.seconds}
+            {
+                "event": "validation",
+                "update": report.update,
+                "epoch": report.epoch,
+                **report.scores,
+                "seconds": report.seconds,
+            }
         )
         best = f"  <- best {report.metric}" if report.is_best else ""
         self.messages.info(f"update {report.update:>6,}  validation: {format_scores(report.scores)}{best}")

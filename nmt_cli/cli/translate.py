@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from nmt_cli.cli.console import Messages, progress_bar
+from nmt_cli.cli.console import Messages, advance, progress_bar
 from nmt_cli.cli.loading import make_translator
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.decoding.translator import CHUNK_LINES, Translator
@@ -43,7 +43,7 @@ def run_translate(run: Path, file: str, options: SearchOptions, *, out: Path | N
     with open_corpus_file(file) as stream:
         lines = list(decode_lines(stream, file, on_invalid=on_invalid))
     with progress_bar(len(lines), unit=" lines", description="translating") as bar, _output(out) as write:
-        translator = make_translator(folder, options, warn=messages.warn, on_progress=lambda count: bar.update(count) and None)
+        translator = make_translator(folder, options, warn=messages.warn, on_progress=advance(bar))
         for start in range(0, len(lines), CHUNK_LINES):
             _translate(translator, lines[start : start + CHUNK_LINES], start + 1, write)
 

@@ -1,8 +1,8 @@
 """Greedy and beam search, seeing nothing of a model but its interface.
 
-The rules of beam search, for each sentence of a batch: a step looks at the best 2k continuations of its k hypotheses; those among
-the best k that end are finished; the beam is filled up with the best that have not ended; the sentence is done when k have
-finished or at its length limit. A sentence that is done leaves the batch. Greedy search is a beam of 1.
+The rules of beam search, for each sentence of a batch: a step looks at the best 2k continuations of its k hypotheses; those
+among the best k that end are finished; the beam is filled up with the best that have not ended; the sentence is done when k
+have finished or at its length limit. A sentence that is done leaves the batch. Greedy search is a beam of 1.
 """
 
 from __future__ import annotations

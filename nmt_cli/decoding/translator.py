@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from nmt_cli.decoding.engine import Engine, Hypothesis, SearchSettings
@@ -39,7 +39,7 @@ class TranslatorSettings:
         long_lines: What happens to longer ones: `cut`, `split` into parts that are translated one by one, or `error`.
     """
 
-    search: SearchSettings = SearchSettings()
+    search: SearchSettings = field(default_factory=SearchSettings)
     batch_tokens: int = 4096
     batch_sentences: int | None = None
     max_source_length: int = 1024

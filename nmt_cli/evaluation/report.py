@@ -47,7 +47,14 @@ class Report:
 
     def to_markdown(self) -> str:
         """Return the report as Markdown text."""
-        rows = [f"# {self.run}: {self.split}", "", f"{self.lines} sentences.", "", "| metric | score | signature |", "| --- | ---: | --- |"]
+        rows = [
+            f"# {self.run}: {self.split}",
+            "",
+            f"{self.lines} sentences.",
+            "",
+            "| metric | score | signature |",
+            "| --- | ---: | --- |",
+        ]
         rows += [f"| {s.metric} | {format_score(s)} | `{_cell(s.signature)}` |" for s in self.scores]
         rows += ["", "| | |", "| --- | --- |"]
         rows += [f"| {name.replace('_', ' ')} | {_flat(value)} |" for name, value in self.details.items()]
@@ -67,7 +74,7 @@ def format_score(score: Score) -> str:
     return f"{score.score:.3f}" if score.metric == "book-bleu" else f"{score.score:.2f}"
 
 
-def _flat(value: Any) -> str:  # noqa: ANN401 - any plain value
+def _flat(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_flat(item)}" for key, item in value.items())
     return _cell(f"{value:.4g}" if isinstance(value, float) else str(value))

@@ -49,9 +49,9 @@ def check_metric(metric: str) -> None:
         raise ConfigError(f"--metrics: unknown metric {metric!r}{nearest(metric, METRICS)} Known: {', '.join(METRICS)}")
 
 
-def _sacrebleu(name: str, **options: Any) -> Callable[[str, Sequence[str], Sequence[str], str], Score]:  # noqa: ANN401
+def _sacrebleu(name: str, **options: Any) -> Callable[[str, Sequence[str], Sequence[str], str], Score]:
     def score(metric: str, hypotheses: Sequence[str], references: Sequence[str], target: str) -> Score:
-        from sacrebleu.metrics import BLEU, CHRF, TER  # noqa: PLC0415 - slow to import
+        from sacrebleu.metrics import BLEU, CHRF, TER
 
         scorer = {"BLEU": BLEU, "CHRF": CHRF, "TER": TER}[name](**options)
         result = scorer.corpus_score(list(hypotheses), [list(references)])
@@ -62,17 +62,21 @@ def _sacrebleu(name: str, **options: Any) -> Callable[[str, Sequence[str], Seque
 
 def _multi30k_bleu(metric: str, hypotheses: Sequence[str], references: Sequence[str], target: str) -> Score:
     """BLEU as in the Multi30k papers: both sides lower-cased, punctuation normalised and Moses-tokenised."""
-    from sacrebleu.metrics import BLEU  # noqa: PLC0415 - slow to import
+    from sacrebleu.metrics import BLEU
 
     scorer = BLEU(tokenize="none", force=True)
-    result = scorer.corpus_score([moses_text(line, target) for line in hypotheses], [[moses_text(line, target) for line in references]])
-    signature = str(scorer.get_signature()).replace("case:mixed", "case:lc").replace("tok:none", f"tok:moses-{target}|norm:punct")
+    result = scorer.corpus_score(
+        [moses_text(line, target) for line in hypotheses], [[moses_text(line, target) for line in references]]
+    )
+    signature = (
+        str(scorer.get_signature()).replace("case:mixed", "case:lc").replace("tok:none", f"tok:moses-{target}|norm:punct")
+    )
     return Score(metric, float(result.score), signature)
 
 
 @lru_cache(maxsize=4)
 def _moses(language: str) -> tuple[Any, Any]:
-    from sacremoses import MosesPunctNormalizer, MosesTokenizer  # noqa: PLC0415 - slow to import
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     return MosesPunctNormalizer(lang=language), MosesTokenizer(lang=language)
 
@@ -80,7 +84,9 @@ def _moses(language: str) -> tuple[Any, Any]:
 def moses_text(line: str, language: str) -> str:
     """Return a line lower-cased, punctuation normalised, Moses-tokenised without escapes or dash splitting."""
     normalizer, tokenizer = _moses(language)
-    text: str = tokenizer.tokenize(normalizer.normalize(line.lower()), return_str=True, escape=False, aggressive_dash_splits=False)
+    text: str = tokenizer.tokenize(
+        normalizer.normalize(line.lower()), return_str=True, escape=False, aggressive_dash_splits=False
+    )
     return text
 
 

@@ -69,13 +69,13 @@ class _Masked(torch.autograd.Function):
     """x * mask * scale in one pass, forward and backward, keeping only the bool mask."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(mask)
         ctx.scale = scale
         return torch.ops.aten.native_dropout_backward(x, mask, scale)  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]  # noqa: ANN401
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (mask,) = ctx.saved_tensors
         return torch.ops.aten.native_dropout_backward(gradient, mask, ctx.scale), None, None
 

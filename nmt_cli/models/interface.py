@@ -1,7 +1,7 @@
 """The one contract between models and everything else: encoder, decoder, and states that are values.
 
-B sentences, S source length, T target length, D model width, H heads, V vocabulary. Modules hold parameters only; what a decoder
-remembers between steps is a `DecoderState` that the caller owns. The same call trains (T tokens) and steps (one token).
+B sentences, S source length, T target length, D model width, H heads, V vocabulary. Modules hold parameters only; what a
+decoder remembers between steps is a `DecoderState` that the caller owns. The same call trains (T tokens) and steps (one token).
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ class RecurrentDecoder(Decoder):
         assert isinstance(state, RecurrentState)
         embedded = self.embedding_dropout(self.embedding(target_ids))  # (B, T) -> (B, T, E)
         first = cast(nn.GRUCell, self.cells[0])
-        from_embedding, from_context = first.weight_ih.split([embedded.shape[2], state.memory.shape[2]], dim=1)
+        from_embedding, from_context = first.weight_ih.tensor_split([embedded.shape[2]], dim=1)
         inputs = functional.linear(embedded, from_embedding, first.bias_ih)  # what does not depend on the step before
         layers, hidden, weights = state.layers, [], []
         for gates in inputs.unbind(dim=1):  # (B, T, gates) -> T x (B, gates)

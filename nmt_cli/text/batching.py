@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -42,11 +42,14 @@ class Batch:
         """Return the batch with its tensors on `device`."""
         if device.type == "cpu":
             return self
-        moved = (
-            tensor.to(device, non_blocking=True)
-            for tensor in (self.source_ids, self.source_visible, self.target_in, self.target_out, self.target_visible)
+        return replace(
+            self,
+            source_ids=self.source_ids.to(device),
+            source_visible=self.source_visible.to(device),
+            target_in=self.target_in.to(device),
+            target_out=self.target_out.to(device),
+            target_visible=self.target_visible.to(device),
         )
-        return Batch(*moved, self.tokens, self.lines)
 
 
 def pad(sequences: Sequence[Sequence[int] | NDArray[np.int32]]) -> tuple[Tensor, Tensor]:
@@ -81,7 +84,9 @@ def group_by_budget(
     for position, index in enumerate(order):
         longest = max(longest, int(lengths[index]))
         count = position - start + 1
-        full = count > 1 and ((tokens is not None and count * longest > tokens) or (sentences is not None and count > sentences))
+        full = count > 1 and (
+            (tokens is not None and count * longest > tokens) or (sentences is not None and count > sentences)
+        )
         if full:
             batches.append(order[start:position])
             start, longest = position, int(lengths[index])

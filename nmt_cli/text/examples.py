@@ -71,7 +71,12 @@ class CorpusFigures:
 
 
 def encode_examples(
-    pairs: Sequence[Pair], source: Tokenizer, target: Tokenizer, *, max_length: int | None = None, drop_empty: bool = True
+    pairs: Sequence[Pair],
+    source: Tokenizer,
+    target: Tokenizer,
+    *,
+    max_length: int | None = None,
+    drop_empty: bool = True,
 ) -> tuple[Examples, CorpusFigures]:
     """Turn pairs into ids, dropping what cannot be trained on.
 

@@ -25,7 +25,7 @@ class NamedCorpus:
 
 CORPORA: Mapping[str, NamedCorpus] = {
     "multi30k": NamedCorpus(
-        "Multi30k task 1, English-French image captions (29,000 pairs; Elliott et al. 2016, 2017). For non-commercial research.",
+        "Multi30k task 1, English-French captions (29,000 pairs; Elliott et al. 2016, 2017). For non-commercial research.",
         {
             "test_2016_flickr.en.gz": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
             "test_2016_flickr.fr.gz": "6d326e188d259fb1d04ac19eae3af956559b3a0b93d7635e56c90987c40c8b90",
@@ -85,5 +85,7 @@ def read_corpus_files(name: str, source: Path) -> dict[str, bytes]:
             raise DataError(f"{path}: cannot read this file of {name}: {error.strerror}") from None
         found = hashlib.sha256(contents[file]).hexdigest()
         if found != expected:
-            raise DataError(f"{path}: expected the file with SHA-256 {expected[:12]}…, but this one has {found[:12]}…; get it again")
+            raise DataError(
+                f"{path}: expected the file with SHA-256 {expected[:12]}…, but this one has {found[:12]}…; get it again"
+            )
     return contents

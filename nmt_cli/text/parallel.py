@@ -1,4 +1,4 @@
-"""Lines and aligned pairs of lines, read strictly.
+r"""Lines and aligned pairs of lines, read strictly.
 
 A line ends at `\\n` only, with one `\\r` before it dropped; a byte-order mark at the start of a file is dropped; text is
 UTF-8 whatever the locale; gzip is recognised by content. Pairs never shift: two files must have the same number of lines.
@@ -66,7 +66,7 @@ def open_corpus_file(path: str | Path) -> Iterator[BinaryIO]:
 def decode_lines(
     stream: Iterable[bytes], name: str, *, first: int = 1, on_invalid: Callable[[str], None] | None = None
 ) -> Iterator[str]:
-    """Yield the text of each line of a byte stream.
+    r"""Yield the text of each line of a byte stream.
 
     Args:
         stream: Byte lines that end at `\\n`, as binary files give them.
@@ -92,7 +92,7 @@ def decode_lines(
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Return all lines of a plain or gzipped text file. A last line without `\\n` is still a line."""
+    r"""Return all lines of a plain or gzipped text file. A last line without `\\n` is still a line."""
     with open_corpus_file(path) as stream:
         return list(decode_lines(stream, str(path)))
 

@@ -152,7 +152,7 @@ class Trainer:
         self.save()
         return reason
 
-    # -- one update ---------------------------------------------------------------------------------------------------------
+    # -- one update ----------------------------------------------------------------------------------------------------
 
     def next_group(self) -> list[Batch]:
         """Return the batches of one update: `accumulate` of them, fewer where the epoch ends."""
@@ -209,7 +209,7 @@ class Trainer:
                 "training.learning_rate, or set training.clip_norm or a longer training.warmup_updates"
             )
 
-    # -- limits -------------------------------------------------------------------------------------------------------------
+    # -- limits --------------------------------------------------------------------------------------------------------
 
     def limit_reached(self) -> str | None:
         """Return why training is over, or None."""
@@ -247,7 +247,7 @@ class Trainer:
         done = self.fraction_done()
         return self.state.progress.seconds * (1 - done) / done if done else math.inf
 
-    # -- telling, validating, saving ------------------------------------------------------------------------------------------
+    # -- telling, validating, saving -----------------------------------------------------------------------------------
 
     def report_update(self) -> None:
         """Report the updates since the last report."""
@@ -373,6 +373,6 @@ def build_optimizer(model: Seq2Seq, config: TrainingConfig, device: torch.device
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
+    kind: type[torch.optim.Adam] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
     fused = device.type in {"cpu", "cuda"}
     return kind(groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_epsilon, fused=fused)

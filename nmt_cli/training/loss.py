@@ -34,7 +34,13 @@ class TokenLoss:
 
 
 def token_loss(
-    hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None, *, smoothing: float, count_correct: bool = False
+    hidden: Tensor,
+    targets: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    *,
+    smoothing: float,
+    count_correct: bool = False,
 ) -> TokenLoss:
     """Return the summed loss of N tokens.
 
@@ -57,8 +63,8 @@ class _BlockLoss(torch.autograd.Function):
     """Loss sums, with the gradients of hidden, weight and bias computed on the way."""
 
     @staticmethod
-    def forward(  # noqa: PLR0913 - what torch calls
-        ctx: Any,  # noqa: ANN401
+    def forward(
+        ctx: Any,
         hidden: Tensor,
         targets: Tensor,
         weight: Tensor,
@@ -98,7 +104,7 @@ class _BlockLoss(torch.autograd.Function):
         return sums[0].clone(), plain_sum, correct
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]  # noqa: ANN401
+    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias = ctx.gradients
         del ctx.gradients
         scaled = [None if part is None else part.mul_(gradient.to(part.dtype)) for part in (hidden, weight, bias)]

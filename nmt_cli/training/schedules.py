@@ -51,7 +51,11 @@ def linear(*, warmup: int, final: float) -> Callable[[int, float], float]:
 
 def build_schedule(name: str, *, warmup: int, final: float) -> Callable[[int, float], float]:
     """Return the named schedule as a function of update and progress (0 to 1 of the training limit)."""
-    by_update: Mapping[str, Callable[..., Schedule]] = {"constant": constant, "inverse_sqrt": inverse_sqrt, "noam": noam}
+    by_update: Mapping[str, Callable[..., Schedule]] = {
+        "constant": constant,
+        "inverse_sqrt": inverse_sqrt,
+        "noam": noam,
+    }
     if name in by_update:
         schedule = by_update[name](warmup=warmup)
         return lambda update, progress: schedule(update)
