@@ -1,4 +1,7 @@
-"""The command `nmt`: its subcommands, and the one place where errors become messages and exit codes."""
+"""The command `nmt`: its subcommands, and the one place where errors become messages and exit codes.
+
+Each command imports what it needs when it runs, so that `--help` and config errors do not wait for torch.
+"""
 
 from __future__ import annotations
 
@@ -85,10 +88,13 @@ def train(
 
     Example: `nmt train configs/sample-transformer.yaml --set training.max_minutes=2`
     """
+    from nmt_cli.config_file import load_config
+
+    loaded = load_config(config, overrides or [])  # a mistake in it is told before torch is imported
     from nmt_cli.cli.train import TrainOptions, run_train
 
     options = TrainOptions(run_dir=run_dir, device=device, dry_run=dry_run, resume=resume, overwrite=overwrite)
-    run_train(config, overrides or [], options)
+    run_train(loaded, options)
 
 
 @app.command()

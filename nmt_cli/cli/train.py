@@ -23,7 +23,7 @@ from nmt_cli.cli.loading import make_translator
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.cli.train_hooks import Display, Validation, stop_signals, validations_table
 from nmt_cli.config import Config, Corpus
-from nmt_cli.config_file import LoadedConfig, differences, dump_config, load_config
+from nmt_cli.config_file import LoadedConfig, differences, dump_config
 from nmt_cli.devices import choose_device, choose_precision, describe_device, prepare_device
 from nmt_cli.errors import ConfigError, RunError
 from nmt_cli.evaluation.report import Report
@@ -87,13 +87,12 @@ class Prepared:
     precision: torch.dtype
 
 
-def run_train(config_path: Path, overrides: list[str], options: TrainOptions) -> None:
+def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
     """Train as the config says; see `nmt train --help`.
 
     Raises:
         NmtError: With the exit code of its kind; nothing is half-written.
     """
-    loaded = load_config(config_path, overrides)
     folder = RunFolder(options.run_dir or Path("runs") / loaded.config.name)
     device = choose_device(options.device)
     precision = choose_precision(loaded.config.training.precision, device)

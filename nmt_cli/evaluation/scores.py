@@ -51,7 +51,9 @@ def check_metric(metric: str) -> None:
 
 def _sacrebleu(name: str, **options: Any) -> Callable[[str, Sequence[str], Sequence[str], str], Score]:
     def score(metric: str, hypotheses: Sequence[str], references: Sequence[str], target: str) -> Score:
-        from sacrebleu.metrics import BLEU, CHRF, TER
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+        from sacrebleu.metrics.ter import TER
 
         scorer = {"BLEU": BLEU, "CHRF": CHRF, "TER": TER}[name](**options)
         result = scorer.corpus_score(list(hypotheses), [list(references)])
@@ -62,7 +64,7 @@ def _sacrebleu(name: str, **options: Any) -> Callable[[str, Sequence[str], Seque
 
 def _multi30k_bleu(metric: str, hypotheses: Sequence[str], references: Sequence[str], target: str) -> Score:
     """BLEU as in the Multi30k papers: both sides lower-cased, punctuation normalised and Moses-tokenised."""
-    from sacrebleu.metrics import BLEU
+    from sacrebleu.metrics.bleu import BLEU
 
     scorer = BLEU(tokenize="none", force=True)
     result = scorer.corpus_score(
