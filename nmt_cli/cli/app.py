@@ -13,7 +13,6 @@ import traceback
 from pathlib import Path
 from typing import Annotated, Literal
 
-import click
 import typer
 
 from nmt_cli import __version__
@@ -28,25 +27,34 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-RunArgument = Annotated[Path, typer.Argument(help="Run folder that `nmt train` made.", show_default=False)]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps. auto: CUDA where there is one, else the CPU.")]
-CheckpointOption = Annotated[str, typer.Option(help="Name (best, last) or update number of a checkpoint.")]
-BeamOption = Annotated[int | None, typer.Option("--beam", min=1, help="Beam size; 1 is greedy. Default: the run's config.")]
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder that `nmt train` made.", show_default=False)]
+DeviceOption = Annotated[
+    str, typer.Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:N or mps. auto: CUDA where there is one, else the CPU.")
+]
+CheckpointOption = Annotated[str, typer.Option(metavar="NAME", help="best, last, or the update number of a checkpoint.")]
+BeamOption = Annotated[
+    int | None, typer.Option("--beam", metavar="N", min=1, help="Beam size; 1 is greedy. Default: as the run's config says.")
+]
 LengthPenaltyOption = Annotated[
     float | None,
-    typer.Option(min=0, help="alpha in score = log-probability / length^alpha. Default: the run's config."),
+    typer.Option(metavar="X", min=0, help="alpha in score = log-probability / length^alpha. Default: as the config says."),
 ]
 MaxLengthOption = Annotated[
-    int | None, typer.Option(min=1, help="Most tokens of a translation, end mark included. Default: 2 x source + 10.")
+    int | None,
+    typer.Option(metavar="N", min=1, help="Most tokens of a translation, end mark included. Default: 2 x source + 10."),
 ]
 MaxSourceLengthOption = Annotated[
-    int | None, typer.Option(min=2, help="Most tokens of a line, end mark included. Default: the run's config.")
+    int | None, typer.Option(metavar="N", min=2, help="Most tokens of a line, end mark included. Default: as the config says.")
 ]
 LongLinesOption = Annotated[
-    Literal["cut", "split", "error"], typer.Option(help="What happens to lines above --max-source-length.")
+    Literal["cut", "split", "error"], typer.Option(metavar="HOW", help="Lines above --max-source-length: cut, split or error.")
 ]
-BatchTokensOption = Annotated[int | None, typer.Option(min=1, help="Sentences x longest source in a batch.")]
-BatchSentencesOption = Annotated[int | None, typer.Option(min=1, help="Most sentences of a batch.")]
+BatchTokensOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Sentences x longest source in a batch, padding included.")
+]
+BatchSentencesOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Most sentences of a batch.")]
+ClickException: type[Exception] = typer.BadParameter.__mro__[2]
+"""Every mistake in options and arguments; typer carries click inside since 0.26, so that it cannot be imported by name."""
 
 
 def _version(wanted: bool) -> None:
@@ -66,12 +74,16 @@ def _root(
 
 @app.command()
 def train(
-    config: Annotated[Path, typer.Argument(help="YAML file: what to train on, which model, how.", show_default=False)],
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="YAML file: what to train on, which model, how.", show_default=False)
+    ],
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the config, e.g. --set training.seed=2. Repeatable."),
     ] = None,
-    run_dir: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/NAME, NAME from the config.")] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Run folder. Default: runs/NAME, NAME from the config.")
+    ] = None,
     device: DeviceOption = "auto",
     dry_run: Annotated[
         bool,
@@ -100,8 +112,12 @@ def train(
 @app.command()
 def translate(
     run: RunArgument,
-    file: Annotated[str, typer.Argument(help="Text to translate, a sentence a line; .gz too; - is standard input.")] = "-",
-    out: Annotated[Path | None, typer.Option(help="File for the translations. Default: standard output.")] = None,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Text to translate, a sentence a line; .gz too; - is standard input.")
+    ] = "-",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File for the translations. Default: standard output.")
+    ] = None,
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
     max_length: MaxLengthOption = None,
@@ -112,12 +128,13 @@ def translate(
     checkpoint: CheckpointOption = "best",
     device: DeviceOption = "auto",
     invalid_utf8: Annotated[
-        Literal["error", "replace"], typer.Option(help="What happens to bytes that are not UTF-8.")
+        Literal["error", "replace"],
+        typer.Option(metavar="HOW", help="Bytes that are not UTF-8: error, or replace (with a warning)."),
     ] = "error",
 ) -> None:
-    r"""Translate text: one line out for each line in, in order.
+    """Translate text: one line out for each line in, in order.
 
-    A line ends at `\\n` only; every other Unicode space is white space inside the sentence; a blank line gives an empty line.
+    Only a newline ends a line; every other Unicode space is white space inside the sentence; a blank line gives an empty line.
 
     Example: `echo "The cat is asleep." | nmt translate runs/sample-transformer`
     """
@@ -140,19 +157,28 @@ def translate(
 
 @app.command()
 def evaluate(
-    run: Annotated[Path | None, typer.Argument(help="Run folder that `nmt train` made.", show_default=False)] = None,
-    split: Annotated[str, typer.Option(help="Sets of the run to score, e.g. test,valid. Default: all test sets.")] = "",
-    hypotheses: Annotated[Path | None, typer.Option(help="Score this file of translations instead of a run.")] = None,
-    references: Annotated[Path | None, typer.Option(help="The references of --hypotheses, a line each.")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(metavar="RUN", help="Run folder that `nmt train` made.", show_default=False)
+    ] = None,
+    split: Annotated[
+        str, typer.Option(metavar="NAME,…", help="Sets of the run to score, e.g. test,valid. Default: all test sets.")
+    ] = "",
+    hypotheses: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Score this file of translations instead of a run.")
+    ] = None,
+    references: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The references of --hypotheses, a line each.")
+    ] = None,
     metrics: Annotated[
-        str, typer.Option(help="bleu, bleu-lower, bleu-multi30k, chrf, chrf++, ter, book-bleu; comma-separated.")
+        str,
+        typer.Option(metavar="NAME,…", help="bleu, bleu-lower, bleu-multi30k, chrf, chrf++, ter, book-bleu; comma-separated."),
     ] = "",
     json_output: Annotated[bool, typer.Option("--json", help="Print {split: {metric: {score, signature}}}.")] = False,
     score_only: Annotated[bool, typer.Option("--score-only", help="Print the bare score (one split, one metric).")] = False,
     fail_under: Annotated[
         str, typer.Option(metavar="METRIC=SCORE,…", help="Exit with 5 unless every split reaches these scores.")
     ] = "",
-    target: Annotated[str, typer.Option(help="Language of --hypotheses, for bleu-multi30k.")] = "en",
+    target: Annotated[str, typer.Option(metavar="CODE", help="Language of --hypotheses, for bleu-multi30k.")] = "en",
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
     max_length: MaxLengthOption = None,
@@ -208,10 +234,14 @@ def info(run: RunArgument) -> None:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="Corpus: multi30k, tatoeba-600 or tatoeba-5000.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Corpus: multi30k, tatoeba-600 or tatoeba-5000.", show_default=False)
+    ],
     source: Annotated[
         Path | None,
-        typer.Option("--from", help="Folder that holds the corpus (or a folder of its name).", show_default=False),
+        typer.Option(
+            "--from", metavar="DIR", help="Folder that holds the corpus (or a folder of its name).", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Copy a named corpus into data/corpora/NAME, checking every file.
@@ -241,11 +271,11 @@ def _guarded() -> int:
         result = app(standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
-    except (click.exceptions.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return _say("stopped", 130)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
+    except ClickException as error:
+        error.show()  # type: ignore[attr-defined]
+        return 2
     except Interrupted as error:
         return _say(str(error), 128 + error.signal_number)
     except NmtError as error:

@@ -1,0 +1,89 @@
+"""One tiny trained run of each model, shared by all integration tests, and a way to call `nmt`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "tests" / "fixtures"
+MODELS = {
+    "seq2seq": "{type: seq2seq, embedding_size: 12, hidden_size: 16, dropout: 0.1}",
+    "transformer": "{type: transformer, width: 16, heads: 2, feed_forward: 24, encoder_layers: 2, decoder_layers: 1}",
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a finished process left: exit code, standard output and standard error as text."""
+
+    code: int
+    out: str
+    err: str
+
+
+def nmt(
+    *arguments: str | Path, stdin: bytes = b"", cwd: Path | None = None, environment: dict[str, str] | None = None
+) -> Done:
+    """Run the command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "nmt_cli", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        cwd=cwd or ROOT,
+        env={**os.environ, **(environment or {})},
+        timeout=120,
+        check=False,
+    )
+    return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def write_config(
+    folder: Path,
+    model: str = "transformer",
+    *,
+    name: str = "config.yaml",
+    training: str = "max_updates: 2",
+    data: str = "",
+    decoding: str = "beam_size: 2",
+) -> Path:
+    """Write a small config over the fixtures and return its path."""
+    path = folder / name
+    corpus = data or f"train: {FIXTURES / 'tiny.tsv'}, valid: {FIXTURES / 'more.tsv'}, tests: {{test: {FIXTURES / 'more.tsv'}}}"
+    path.write_text(
+        f"data: {{source: en, target: fr, {corpus}}}\n"
+        "tokenizer: {type: word, space_before: ',.!?', space_after: \"'\"}\n"
+        f"model: {MODELS[model]}\n"
+        f"training: {{batch_sentences: 7, learning_rate: 0.01, log_every: 1, {training}}}\n"
+        f"decoding: {{{decoding}}}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return model -> run folder, each trained until it knows the fixture."""
+    folder = tmp_path_factory.mktemp("runs")
+    for model in MODELS:
+        config = write_config(folder, model, name=f"{model}.yaml", training="max_epochs: 40, validate_every: 60, save_every: 60")
+        done = nmt("train", config, "--run-dir", folder / model)
+        assert done.code == 0, done.err
+    return {model: folder / model for model in MODELS}
+
+
+@pytest.fixture(params=sorted(MODELS))
+def run(request: pytest.FixtureRequest, runs: dict[str, Path]) -> Path:
+    """Return the run folder of each model in turn."""
+    return runs[request.param]
+
+
+def corpus_lines(path: Path, column: int) -> Sequence[str]:
+    """Return one column of a .tsv fixture."""
+    return [line.split("\t")[column] for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,197 @@
+"""Batches and their sampler: contents, budgets, order, and taking a position up again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from nmt_cli.text.batching import Batch, BatchSampler, group_by_budget, in_order, make_batch, pad
+from nmt_cli.text.examples import Examples
+from nmt_cli.text.vocab import BOS, EOS, PAD
+
+
+def examples_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Examples:
+    def flat(sentences: Sequence[Sequence[int]]) -> np.ndarray:
+        return np.array([token for sentence in sentences for token in sentence], dtype=np.int32)
+
+    def ends(sentences: Sequence[Sequence[int]]) -> np.ndarray:
+        return np.cumsum([len(sentence) for sentence in sentences]).astype(np.int64)
+
+    lines = np.arange(101, 101 + len(sources), dtype=np.int64)
+    return Examples(flat(sources), ends(sources), flat(targets), ends(targets), lines)
+
+
+def corpus(count: int = 37) -> Examples:
+    """Pair i has i % 5 + 1 source and i % 7 + 1 target tokens, all of them 4 + i."""
+    return examples_of([[4 + i] * (i % 5 + 1) for i in range(count)], [[4 + i] * (i % 7 + 1) for i in range(count)])
+
+
+def one_epoch(sampler: BatchSampler) -> list[Batch]:
+    batches = [sampler.next_batch()]
+    while not sampler.epoch_is_over:
+        batches.append(sampler.next_batch())
+    return batches
+
+
+def lines_of(batches: Sequence[Batch]) -> list[tuple[int, ...]]:
+    return [batch.lines for batch in batches]
+
+
+# -- one batch ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_holds_marks_padding_and_masks_where_they_belong() -> None:
+    batch = make_batch(examples_of([[4, 5, 6], [7]], [[8], [9, 10]]), [1, 0])
+    assert batch.source_ids.tolist() == [[7, EOS, PAD, PAD], [4, 5, 6, EOS]]
+    assert batch.source_visible.tolist() == [[True, True, False, False], [True] * 4]
+    assert batch.target_in.tolist() == [[BOS, 9, 10], [BOS, 8, PAD]]
+    assert batch.target_out.tolist() == [[9, 10, EOS], [8, EOS, PAD]]
+    assert batch.target_visible.tolist() == [[True] * 3, [True, True, False]]
+    assert batch.tokens == 5
+    assert batch.lines == (102, 101)
+
+
+def test_types_and_shapes_of_a_batch() -> None:
+    batch = make_batch(corpus(), [0, 3, 8, 11])  # longest: 4 source and 5 target tokens
+    assert batch.source_ids.shape == batch.source_visible.shape == (4, 5)
+    assert batch.target_in.shape == batch.target_out.shape == batch.target_visible.shape == (4, 6)
+    assert {t.dtype for t in (batch.source_ids, batch.target_in, batch.target_out)} == {torch.int64}
+    assert {t.dtype for t in (batch.source_visible, batch.target_visible)} == {torch.bool}
+    assert batch.tokens == int(batch.target_visible.sum())
+
+
+def test_an_empty_source_is_its_end_mark() -> None:
+    batch = make_batch(examples_of([[], [4, 5]], [[], [6]]), [0, 1])
+    assert batch.source_ids.tolist() == [[EOS, PAD, PAD], [4, 5, EOS]]
+    assert batch.target_out.tolist() == [[EOS, PAD], [6, EOS]]
+    assert bool(batch.source_visible.any(dim=1).all())
+
+
+def test_padding_is_on_the_right() -> None:
+    ids, visible = pad([[5], [6, 7, 8], []])
+    assert ids.tolist() == [[5, PAD, PAD], [6, 7, 8], [PAD, PAD, PAD]]
+    assert visible.tolist() == [[True, False, False], [True] * 3, [False] * 3]
+
+
+def test_a_batch_on_the_cpu_stays_what_it_is() -> None:
+    batch = make_batch(corpus(), [2, 1])
+    moved = batch.to(torch.device("meta"))
+    assert batch.to(torch.device("cpu")) is batch
+    tensors = (moved.source_ids, moved.source_visible, moved.target_in, moved.target_out, moved.target_visible)
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    assert (moved.tokens, moved.lines) == (batch.tokens, batch.lines)
+
+
+# -- budgets -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tokens", "sentences", "groups"),
+    [
+        (6, None, [[0, 1], [2], [3], [4]]),  # 2x3; 3x3 = 9 would not fit, nor 2x6, nor 2x5
+        (12, None, [[0, 1], [2, 3], [4]]),
+        (18, None, [[0, 1, 2], [3, 4]]),
+        (100, None, [[0, 1, 2, 3, 4]]),
+        (1, None, [[0], [1], [2], [3], [4]]),
+        (None, 2, [[0, 1], [2, 3], [4]]),
+        (None, 5, [[0, 1, 2, 3, 4]]),
+    ],
+)
+def test_groups_by_hand(tokens: int | None, sentences: int | None, groups: list[list[int]]) -> None:
+    lengths = np.array([2, 3, 6, 5, 4], dtype=np.int64)
+    found = group_by_budget(np.arange(5), lengths, tokens=tokens, sentences=sentences)
+    assert [group.tolist() for group in found] == groups
+
+
+@pytest.mark.parametrize("budget", [5, 8, 13, 40, 1000])
+def test_the_budget_counts_padding_and_only_one_long_sentence_may_pass_it(budget: int) -> None:
+    batches = one_epoch(BatchSampler(corpus(), tokens=budget, sentences=None, seed=3))
+    for batch in batches:
+        assert batch.target_out.numel() <= budget or len(batch.lines) == 1
+    alone = [batch for batch in batches if batch.target_out.numel() > budget]
+    assert len(alone) == sum(i % 7 + 2 > budget for i in range(37))
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 37), (4, 10), (37, 1), (50, 1)])
+def test_batches_of_sentences(size: int, count: int) -> None:
+    batches = one_epoch(BatchSampler(corpus(), tokens=None, sentences=size, seed=3))
+    assert len(batches) == count
+    assert sorted(len(batch.lines) for batch in batches)[1:] == [size] * (count - 1)
+
+
+# -- the sampler -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tokens", "sentences"), [(20, None), (None, 6)])
+def test_every_pair_comes_once_an_epoch(tokens: int | None, sentences: int | None) -> None:
+    sampler = BatchSampler(corpus(), tokens=tokens, sentences=sentences, seed=5)
+    for epoch in range(3):
+        batches = one_epoch(sampler)
+        assert sampler.epoch == epoch
+        assert len(batches) == sampler.batches_per_epoch
+        assert sorted(line for batch in batches for line in batch.lines) == list(range(101, 138))
+
+
+def test_the_order_follows_from_seed_and_epoch_alone() -> None:
+    def lines(seed: int, epoch: int) -> list[tuple[int, ...]]:
+        sampler = BatchSampler(corpus(), tokens=20, sentences=None, seed=seed)
+        sampler.move_to(epoch, 0)
+        return lines_of(one_epoch(sampler))
+
+    assert lines(1, 0) == lines(1, 0)
+    orders = [lines(seed, epoch) for seed in (1, 2) for epoch in (0, 1, 2)]
+    assert len({tuple(order) for order in orders}) == 6
+    walked = BatchSampler(corpus(), tokens=20, sentences=None, seed=2)
+    assert [lines_of(one_epoch(walked)) for _ in range(3)] == orders[3:]
+
+
+def test_pairs_of_similar_length_are_together() -> None:
+    # 700 pairs are one stretch to be sorted: in a batch of 10 the target lengths differ by 1 at most
+    sampler = BatchSampler(corpus(700), tokens=None, sentences=10, seed=1)
+    for batch in one_epoch(sampler):
+        lengths = batch.target_visible.sum(dim=1)
+        assert int(lengths.max() - lengths.min()) <= 1
+
+
+def test_batches_are_not_given_in_order_of_length() -> None:
+    batches = one_epoch(BatchSampler(corpus(140), tokens=None, sentences=10, seed=1))
+    widths = [batch.target_out.shape[1] for batch in batches]
+    assert widths not in (sorted(widths), sorted(widths, reverse=True))
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4, 9, 10, 23])
+def test_a_position_can_be_taken_up_again(steps: int) -> None:
+    first = BatchSampler(corpus(), tokens=None, sentences=4, seed=7)  # 10 batches an epoch
+    for _ in range(steps):
+        first.next_batch()
+    again = BatchSampler(corpus(), tokens=None, sentences=4, seed=7)
+    again.move_to(first.epoch, first.position)
+    assert again.epoch_is_over == first.epoch_is_over
+    expected = [first.next_batch() for _ in range(15)]
+    found = [again.next_batch() for _ in range(15)]
+    assert lines_of(found) == lines_of(expected)
+    assert all(torch.equal(a.target_out, b.target_out) for a, b in zip(found, expected, strict=True))
+    assert (again.epoch, again.position) == (first.epoch, first.position)
+
+
+def test_a_position_can_be_gone_back_to() -> None:
+    sampler = BatchSampler(corpus(), tokens=None, sentences=4, seed=7)
+    expected = lines_of([sampler.next_batch() for _ in range(12)])
+    sampler.move_to(0, 3)
+    assert lines_of([sampler.next_batch() for _ in range(9)]) == expected[3:]
+
+
+# -- without shuffling -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [1, 8, 30, 1000])
+def test_in_order_covers_every_pair_once_within_the_budget(budget: int) -> None:
+    batches = list(in_order(corpus(), tokens=budget))
+    assert sorted(line for batch in batches for line in batch.lines) == list(range(101, 138))
+    assert all(batch.target_out.numel() <= budget or len(batch.lines) == 1 for batch in batches)
+    lengths = [int(n) for batch in batches for n in batch.target_visible.sum(dim=1)]
+    assert lengths == sorted(lengths)
+    assert sum(batch.tokens for batch in batches) == sum(i % 7 + 2 for i in range(37))

@@ -1,0 +1,98 @@
+"""Pairs as ids: what is dropped, what is counted, and the figures of a corpus."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nmt_cli.errors import DataError
+from nmt_cli.text.examples import encode_examples
+from nmt_cli.text.parallel import Pair
+from nmt_cli.text.tokenizers import Tokenizer, train_tokenizer
+from nmt_cli.text.vocab import UNK
+
+
+def pairs_of(*texts: tuple[str, str]) -> list[Pair]:
+    return [Pair(source, target, "a.tsv", number) for number, (source, target) in enumerate(texts, start=1)]
+
+
+@pytest.fixture(name="tokenizer")
+def _tokenizer() -> Tokenizer:
+    return train_tokenizer("word", ["a b c d"])  # ids 4 to 7
+
+
+# FAULTS.md PB-08: empty source, empty target, both, spaces only; the second line holds a lone carriage return
+WITH_EMPTY = pairs_of(("a", "b c"), ("", "b"), ("a", ""), ("", ""), (" \u202f\t", "b"), ("a", "\r"), ("d c b", "a"))
+
+
+def test_pairs_with_an_empty_side_are_dropped_whole_and_counted(tokenizer: Tokenizer) -> None:
+    examples, figures = encode_examples(WITH_EMPTY, tokenizer, tokenizer)
+    assert examples.lines.tolist() == [1, 7]
+    assert [examples.source(i).tolist() for i in range(2)] == [[4], [7, 6, 5]]
+    assert [examples.target(i).tolist() for i in range(2)] == [[5, 6], [4]]
+    assert figures.dropped == {"a side without a token": 5}
+    assert figures.pairs == len(examples) == 2
+
+
+def test_validation_keeps_every_line(tokenizer: Tokenizer) -> None:
+    examples, figures = encode_examples(WITH_EMPTY, tokenizer, tokenizer, drop_empty=False)
+    assert examples.lines.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert examples.source_lengths.tolist() == [2, 1, 2, 1, 1, 2, 4]  # end marks included: no length is zero
+    assert examples.target_lengths.tolist() == [3, 2, 1, 1, 2, 1, 2]
+    assert examples.source(3).tolist() == []
+    assert figures.dropped == {}
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [(2, [1]), (3, [1, 2]), (4, [1, 2, 3, 4]), (5, [1, 2, 3, 4, 5]), (None, [1, 2, 3, 4, 5])],
+)
+def test_long_pairs_are_dropped_by_either_side_with_its_end_mark(
+    limit: int | None, kept: list[int], tokenizer: Tokenizer
+) -> None:
+    pairs = pairs_of(("a", "a"), ("a b", "a"), ("a", "a b c"), ("a b c", "a b"), ("a b c d", "a"))
+    examples, figures = encode_examples(pairs, tokenizer, tokenizer, max_length=limit)
+    assert examples.lines.tolist() == kept
+    dropped = 5 - len(kept)
+    assert figures.dropped == ({f"longer than {limit} tokens": dropped} if dropped else {})
+
+
+def test_both_rules_are_counted_apart(tokenizer: Tokenizer) -> None:
+    pairs = pairs_of(("a b c", ""), ("a b c", "a"), ("a", "a"), ("", "a b c d"))
+    _, figures = encode_examples(pairs, tokenizer, tokenizer, max_length=3)
+    assert figures.dropped == {"a side without a token": 2, "longer than 3 tokens": 1}
+
+
+def test_figures_count_tokens_with_end_marks_and_unknown_words_without(tokenizer: Tokenizer) -> None:
+    examples, figures = encode_examples(pairs_of(("a x", "b"), ("a b c", "x y d")), tokenizer, tokenizer)
+    assert examples.source_ids.tolist() == [4, UNK, 4, 5, 6]
+    assert (figures.source_tokens, figures.target_tokens) == (3 + 4, 2 + 4)
+    assert (figures.longest_source, figures.longest_target) == (4, 4)
+    assert figures.unknown_source == pytest.approx(1 / 5)
+    assert figures.unknown_target == pytest.approx(2 / 4)
+
+
+def test_each_side_has_its_own_tokenizer() -> None:
+    source, target = train_tokenizer("word", ["a b"]), train_tokenizer("char", ["xy"])
+    examples, _ = encode_examples(pairs_of(("b", "xyx")), source, target)
+    assert examples.source(0).tolist() == source.encode("b")
+    assert examples.target(0).tolist() == target.encode("xyx")
+    assert examples.source_ids.dtype == examples.target_ids.dtype == np.int32
+
+
+def test_line_numbers_are_those_of_the_corpus(tokenizer: Tokenizer) -> None:
+    pairs = [Pair("a", "b", "x.tsv", 40), Pair("", "b", "x.tsv", 41), Pair("c", "d", "y.tsv", 1)]
+    examples, _ = encode_examples(pairs, tokenizer, tokenizer)
+    assert examples.lines.tolist() == [40, 1]
+
+
+def test_nothing_left_is_an_error_that_says_why(tokenizer: Tokenizer) -> None:
+    pairs = pairs_of(("", "a"), ("a b c", "a"), ("a", " "))
+    with pytest.raises(DataError) as caught:
+        encode_examples(pairs, tokenizer, tokenizer, max_length=2)
+    message = str(caught.value)
+    assert message.startswith("a.tsv: ")
+    assert "2 dropped: a side without a token" in message
+    assert "1 dropped: longer than 2 tokens" in message
+    with pytest.raises(DataError, match=r"the corpus: .*the files are empty"):
+        encode_examples([], tokenizer, tokenizer)

@@ -1,0 +1,241 @@
+"""Lines in, lines out: order, blank lines, long lines, batch budgets and line numbers, over a made-up engine."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import pytest
+
+import nmt_cli.decoding.translator as translator_module
+from nmt_cli.decoding.engine import Hypothesis, SearchSettings
+from nmt_cli.decoding.translator import Translation, Translator, TranslatorSettings
+from nmt_cli.errors import DataError
+from nmt_cli.text.tokenizers import train_tokenizer
+
+WORDS = train_tokenizer("word", [" ".join(string.ascii_lowercase)])
+UPPER = train_tokenizer("word", [" ".join(string.ascii_uppercase)])  # the same ids for the same letters
+
+
+class TurningEngine:
+    """Turns every sentence round and remembers its batches."""
+
+    def __init__(self, max_source_tokens: int | None = None) -> None:
+        self.max_source_tokens = max_source_tokens
+        self.batches: list[list[tuple[int, ...]]] = []
+
+    def translate(self, sources: Sequence[Sequence[int]], settings: SearchSettings) -> list[list[Hypothesis]]:
+        assert sources
+        assert all(len(source) > 0 for source in sources)
+        self.batches.append([tuple(source) for source in sources])
+        return [
+            [
+                Hypothesis(tuple(reversed(source)), -1.0, -0.5, "eos"),
+                Hypothesis(tuple(source), -2.0, -1.0, "limit"),
+            ][: settings.beam_size]
+            for source in sources
+        ]
+
+
+class Bench:
+    """A translator with all that it says and does."""
+
+    def __init__(
+        self,
+        *,
+        batch_tokens: int = 4096,
+        batch_sentences: int | None = None,
+        max_source_length: int = 1024,
+        long_lines: Literal["cut", "split", "error"] = "cut",
+        model_limit: int | None = None,
+    ) -> None:
+        self.engine = TurningEngine(model_limit)
+        self.warnings: list[str] = []
+        self.progress: list[int] = []
+        settings = TranslatorSettings(SearchSettings(2), batch_tokens, batch_sentences, max_source_length, long_lines)
+        self.translator = Translator(
+            self.engine, WORDS, UPPER, settings, warn=self.warnings.append, on_progress=self.progress.append
+        )
+
+    def __call__(self, lines: Sequence[str]) -> list[str]:
+        return self.translator.translate(lines)
+
+
+def turned(line: str) -> str:
+    return " ".join(reversed(line.upper().split()))
+
+
+LINES = ["a b c", "d", "e f g h i j k", "l m", "n o p q", "r s t u v w", "x y", "z", "c b a", "k j i h g"]
+
+
+@pytest.mark.parametrize(("tokens", "sentences"), [(4096, None), (1, None), (9, None), (16, 3), (4096, 1), (4096, 4)])
+def test_line_n_belongs_to_line_n(tokens: int, sentences: int | None) -> None:
+    bench = Bench(batch_tokens=tokens, batch_sentences=sentences)
+    assert bench(LINES) == [turned(line) for line in LINES]
+    assert sorted(source for batch in bench.engine.batches for source in batch) == sorted(
+        tuple(WORDS.encode(line)) for line in LINES
+    )
+
+
+def test_blank_lines_stay_and_never_reach_the_engine() -> None:
+    # the trigger of FAULTS.md PB-18, the last line empty, and other Unicode spaces
+    lines = ["a b", "", "  ", "\t", "b c", "\u00a0\u202f", "\u2028", "\r", ""]
+    bench = Bench()
+    assert bench(lines) == ["B A", "", "", "", "C B", "", "", "", ""]
+    assert [len(batch) for batch in bench.engine.batches] == [2]
+    assert bench.warnings == []
+
+
+@pytest.mark.parametrize("lines", [[], [""], ["", " "]])
+def test_nothing_to_translate(lines: list[str]) -> None:
+    bench = Bench()
+    assert bench(lines) == [""] * len(lines)
+    assert bench.engine.batches == []
+
+
+def test_equal_lines_are_lines_of_their_own() -> None:
+    assert Bench(batch_sentences=2)(["a b", "a b", "", "a b"]) == ["B A", "B A", "", "B A"]
+
+
+def test_a_translation_holds_its_hypotheses_best_first() -> None:
+    found = list(Bench().translator.stream(["a b", ""]))
+    ids = tuple(WORDS.encode("a b"))
+    best, second = Hypothesis(ids[::-1], -1.0, -0.5, "eos"), Hypothesis(ids, -2.0, -1.0, "limit")
+    assert found == [Translation("B A", (best, second)), Translation("", ())]
+
+
+# -- long lines (PB-19) ------------------------------------------------------------------------------------------------
+
+
+def with_long_fifth(words: int) -> list[str]:
+    lines = ["a b"] * 10
+    lines[4] = " ".join(string.ascii_lowercase[i % 26] for i in range(words))
+    return lines
+
+
+def test_a_long_line_is_cut_with_a_warning_that_names_it() -> None:
+    bench = Bench()
+    lines = with_long_fifth(5000)
+    found = bench(lines)
+    assert len(found) == 10
+    assert found[:4] + found[5:] == ["B A"] * 9
+    assert found[4] == turned(" ".join(lines[4].split()[:1023]))  # with the end mark 1024
+    [warning] = bench.warnings
+    for part in ("line 5 ", "5001 tokens", "limit of 1024", "cut"):
+        assert part in warning
+
+
+@pytest.mark.parametrize(("words", "warned"), [(9, False), (10, True)])
+def test_the_limit_counts_the_end_mark(words: int, warned: bool) -> None:
+    bench = Bench(max_source_length=10)
+    bench(with_long_fifth(words))
+    assert bool(bench.warnings) is warned
+    assert max(len(source) for batch in bench.engine.batches for source in batch) == 9
+
+
+def test_a_long_line_is_split_and_joined_in_order() -> None:
+    bench = Bench(max_source_length=5, long_lines="split")
+    assert bench(with_long_fifth(10))[4] == "D C B A H G F E J I"
+    [warning] = bench.warnings
+    assert "line 5 has 11 tokens" in warning
+    assert "split into 3 parts" in warning
+    assert max(len(source) for batch in bench.engine.batches for source in batch) == 4
+
+
+def test_a_split_line_holds_the_best_hypothesis_of_each_part_in_order() -> None:
+    bench = Bench(max_source_length=4, long_lines="split")
+    [found] = bench.translator.translate_chunk(["a b c d e"])
+    parts = [tuple(reversed(WORDS.encode(part))) for part in ("a b c", "d e")]
+    assert [hypothesis.tokens for hypothesis in found.hypotheses] == parts
+
+
+def test_a_long_line_can_be_an_error_before_any_work() -> None:
+    bench = Bench(max_source_length=5, long_lines="error")
+    with pytest.raises(DataError, match=r"line 5 has 11 tokens .* limit of 5"):
+        bench(with_long_fifth(10))
+    assert bench.engine.batches == []
+
+
+@pytest.mark.parametrize(("asked", "model", "limit"), [(8, 5, 5), (5, 8, 5), (6, None, 6)])
+def test_the_nearer_limit_holds(asked: int, model: int | None, limit: int) -> None:
+    bench = Bench(max_source_length=asked, model_limit=model)
+    bench(with_long_fifth(20))
+    assert f"limit of {limit};" in bench.warnings[0]
+    assert max(len(source) for batch in bench.engine.batches for source in batch) == limit - 1
+
+
+# -- batches -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [3, 8, 10, 16, 24, 100])
+def test_batches_keep_to_the_budget_but_for_one_long_line(budget: int) -> None:
+    bench = Bench(batch_tokens=budget)
+    bench(LINES)
+    for batch in bench.engine.batches:
+        padded = len(batch) * (max(len(source) for source in batch) + 1)
+        assert padded <= budget or len(batch) == 1
+    if budget == 100:
+        assert len(bench.engine.batches) == 1  # 10 lines x 8 tokens fit
+
+
+@pytest.mark.parametrize("most", [1, 3, 10])
+def test_batches_keep_to_a_number_of_sentences(most: int) -> None:
+    bench = Bench(batch_sentences=most)
+    bench(LINES)
+    assert [len(batch) for batch in bench.engine.batches] == [most] * (10 // most) + ([10 % most] if 10 % most else [])
+
+
+def test_lines_of_similar_length_are_translated_together() -> None:
+    bench = Bench(batch_sentences=3)
+    bench(LINES)
+    lengths = [len(source) for batch in bench.engine.batches for source in batch]
+    assert lengths == sorted(lengths, reverse=True)
+
+
+# -- chunks and progress -----------------------------------------------------------------------------------------------
+
+
+def test_line_numbers_go_on_over_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translator_module, "CHUNK_LINES", 3)
+    bench = Bench(max_source_length=5)
+    lines = ["a"] * 8
+    lines[4] = lines[7] = "a b c d e"
+    assert bench(lines) == [turned(" ".join(line.split()[:4])) for line in lines]
+    assert [warning.split(" has ")[0] for warning in bench.warnings] == ["line 5", "line 8"]
+    assert [len(batch) for batch in bench.engine.batches] == [3, 3, 2]
+
+
+def test_a_stream_reads_no_further_than_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(translator_module, "CHUNK_LINES", 3)
+    read: list[str] = []
+
+    def source() -> Iterator[str]:
+        for line in LINES:
+            read.append(line)
+            yield line
+
+    stream = Bench().translator.stream(source())
+    assert next(stream).text == "C B A"
+    assert len(read) == 3
+    assert [translation.text for translation in stream] == [turned(line) for line in LINES[1:]]
+
+
+def test_a_chunk_is_told_its_first_line_number() -> None:
+    bench = Bench(max_source_length=3)
+    bench.translator.translate_chunk(["a", "a b c"], first_line=4097)
+    assert bench.warnings[0].startswith("line 4098 ")
+
+
+@pytest.mark.parametrize("tokens", [1, 9, 4096])
+def test_progress_adds_up_to_the_lines(tokens: int) -> None:
+    bench = Bench(batch_tokens=tokens)
+    bench(["", *LINES, " "])
+    assert sum(bench.progress) == 12
+    assert all(step >= 0 for step in bench.progress)
+
+
+def test_progress_adds_up_to_the_lines_where_one_is_split() -> None:
+    bench = Bench(batch_sentences=2, max_source_length=4, long_lines="split")
+    bench(["a b c d e f g h i", "a"])
+    assert sum(bench.progress) == 2
