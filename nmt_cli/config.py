@@ -301,9 +301,9 @@ class EvaluationConfig(Section):
 
 
 class Config(Section):
-    """A whole config. `name` is the run's name: its folder is `runs/<name>/`."""
+    """A whole config. `name` is the run's name: its folder is `runs/<name>/`, so it has no slash and no dot in front."""
 
-    name: Text = Field(min_length=1, pattern=r"^[^/\\\x00]+$")
+    name: Text = Field(min_length=1, pattern=r"^[^./\\\x00][^/\\\x00]*$")
     data: DataConfig
     tokenizer: TokenizerConfig = TokenizerConfig()
     model: Annotated[Seq2SeqConfig | TransformerConfig, Field(discriminator="type")]

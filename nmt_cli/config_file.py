@@ -64,6 +64,15 @@ _FLOAT = "|".join(
         r"^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN)$",
     )
 )
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Quote texts with Unicode line ends, which YAML would fold into spaces."""
+    style = '"' if set(text) & set("\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 for _class in (_Loader, _Dumper):
     for _tag, _pattern, _first in (
         ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
@@ -92,17 +101,20 @@ class _Reader:
     overridden: dict[str, str] = field(default_factory=dict)
 
     def read(self, text: str) -> Any:
-        loader = _Loader(text)
         try:
+            loader = _Loader(text)
             node = loader.get_single_node()
             return None if node is None else self._value(loader, node, ())
+        except yaml.reader.ReaderError as error:
+            line = text.count("\n", 0, error.position) + 1
+            raise ConfigError(
+                f"{self.origin}:{line}: expected text, but found the control character {error.character:#x}"
+            ) from None
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             where = f"{self.origin}:{mark.line + 1}:{mark.column + 1}" if mark else self.origin
             problem = getattr(error, "problem", None) or str(error)
             raise ConfigError(f"{where}: this is not valid YAML: {problem}") from None
-        finally:
-            loader.dispose()
 
     def _value(self, loader: _Loader, node: yaml.Node, path: tuple[str, ...]) -> Any:
         if len(path) > MAX_DEPTH:
@@ -110,7 +122,7 @@ class _Reader:
         if isinstance(node, yaml.SequenceNode):
             return [self._value(loader, item, (*path, str(i))) for i, item in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):
-            return loader.construct_object(node)
+            return self._scalar(loader, node, path)
         written = {id(key) for key, _ in node.value}
         loader.flatten_mapping(node)  # merge keys (`<<`) come first, so that what is written here wins
         result: Tree = {}
@@ -127,8 +139,24 @@ class _Reader:
             result[key] = self._value(loader, value_node, (*path, key))
         return result
 
+    def _scalar(self, loader: _Loader, node: yaml.Node, path: tuple[str, ...]) -> Any:
+        try:
+            return loader.construct_object(node)
+        except (ValueError, KeyError, AttributeError):  # an explicit tag, such as `!!int many`
+            where = f"{self.origin}:{node.start_mark.line + 1}: {'.'.join(path)}"
+            raise ConfigError(f"{where}: {node.value!r} is not a {node.tag.rpartition(':')[2]}, as its tag says") from None
+
+    def override(self, dotted: str, option: str) -> None:
+        """Note that `option`, a `--set`, gave the value of `dotted`: mistakes in it are its own, not the file's."""
+        self.overridden[dotted] = f"{option}: "
+        self.lines = {key: line for key, line in self.lines.items() if key != dotted and not key.startswith(f"{dotted}.")}
+
     def where(self, dotted: str) -> str:
-        """Return `file:line: ` of a dotted key or its nearest parent that is written, else an empty text."""
+        """Return `file:line: ` of a dotted key or its nearest parent that is written, or the `--set` that gave it."""
+        if dotted not in self.lines:
+            for key, option in self.overridden.items():
+                if key == dotted or key.startswith(f"{dotted}."):
+                    return option
         while dotted:
             if dotted in self.overridden:
                 return self.overridden[dotted]
@@ -162,8 +190,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> LoadedConfig:
         raise ConfigError(f"{path}: expected sections (data, model, training, …), but found {_short(tree)}")
     _resolve_paths(tree, path.parent)
     for override in overrides:
-        dotted = _apply_override(tree, override)
-        reader.overridden[dotted] = f"--set {override}: "
+        _apply_override(tree, override, reader)
     tree.setdefault("name", path.stem)
     return LoadedConfig(_validate(tree, reader), tree)
 
@@ -203,13 +230,16 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
             yield f"{prefix}{key}"
 
 
-def _apply_override(tree: Tree, override: str) -> str:
-    """Put the value of one `--set` into `tree`, in place; return its dotted key."""
+def _apply_override(tree: Tree, override: str, reader: _Reader) -> None:
+    """Put the value of one `--set` into `tree`, in place, and note it in the file's `reader`."""
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise ConfigError(f"--set {override}: expected section.key=value, for example --set training.seed=2")
-    value: Any = _Reader(f"--set {dotted}").read(text)
+    own = _Reader(f"--set {dotted}")
+    value: Any = own.read(text)
+    reader.problems += own.problems
+    reader.override(".".join(keys), f"--set {override}")
     for key in reversed(keys):
         value = {key: value}
     _resolve_paths(value, Path.cwd())
@@ -224,7 +254,6 @@ def _apply_override(tree: Tree, override: str) -> str:
         here[key] = dict(below)
         here = here[key]
     here[keys[-1]] = value[keys[-1]]
-    return ".".join(keys)
 
 
 def _resolve_paths(tree: Tree, base: Path) -> None:
@@ -313,10 +342,10 @@ def _known_elsewhere(location: list[str], error: dict[str, Any]) -> str:
         if other:
             return f" of a {tag} model; it belongs to model.type: {other[0]}"
         own = set(MODELS[tag].model_fields) if tag in MODELS else own
-    if hint := nearest(key, own):
-        return hint
     home = [name for name, keys in sections.items() if key in keys]
-    return f"; it belongs in section {home[0]!r}" if home else f"; known keys: {', '.join(sorted(own))}"
+    if home:
+        return f"; it belongs in section {home[0]!r}"
+    return nearest(key, own) or f"; known keys: {', '.join(sorted(own))}"
 
 
 def _short(value: Any) -> str:

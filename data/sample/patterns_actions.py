@@ -163,9 +163,7 @@ def going_to(g: Maker) -> Sentence:
     verb, subject = g.verb_with("dest"), g.subject()
     tense = g.one(("past", "past", "fut", "pres"))
     adverb = g.item("frequencies") if tense == "pres" and g.chance(0.5) else None
-    clause = g.said(subject, verb, tense, adverb=adverb) + (
-        g.region_to() if tense != "pres" and g.chance(0.3) else g.towards()
-    )
+    clause = g.said(subject, verb, tense, adverb=adverb) + (g.region_to() if tense != "pres" and g.chance(0.3) else g.towards())
     if adverb:
         return Sentence(clause + g.maybe(0.4, lambda: g.company(subject)))
     company = g.maybe(0.25, lambda: g.company(subject))
@@ -249,9 +247,7 @@ def playing(g: Maker) -> Sentence:
     else:
         noun = g.noun(["pastime"], ["art"])
         game = Text(noun.en[0], "à ~le " + noun.fr[0])
-        where = g.maybe(0.3, lambda: g.place(("park", "garden", "street", "school"))) + g.maybe(
-            0.3, lambda: g.company(subject)
-        )
+        where = g.maybe(0.3, lambda: g.place(("park", "garden", "street", "school"))) + g.maybe(0.3, lambda: g.company(subject))
     adverb = g.item("frequencies") if tense == "pres" and g.chance(0.7) else None
     clause = g.said(subject, verb, tense, adverb=adverb) + game + where
     return Sentence(g.timed(clause, tense, 0.0 if adverb else 0.6))

@@ -267,8 +267,7 @@ def preference(g: Maker) -> Sentence:
     verb, subject = g.verb("prefer"), g.subject()
     first, second = (g.noun([kind]) for _ in range(2))
     one, other = (
-        g.phrase(n, ("bare",), plural=n.countable, adjective=0.0 if kind == "animal" else 0.25).text
-        for n in (first, second)
+        g.phrase(n, ("bare",), plural=n.countable, adjective=0.0 if kind == "animal" else 0.25).text for n in (first, second)
     )
     if "bad" in g.used:
         raise RetryError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -92,25 +93,29 @@ class Translator:
         parts: list[tuple[int, list[int]]] = []  # line index, ids
         for index, line in enumerate(lines):
             parts += [(index, ids) for ids in self._fit(self.source.encode(line), first_line + index)]
-        found: list[Hypothesis | None] = [None] * len(parts)
-        results: list[list[Hypothesis]] = [[] for _ in lines]
-        texts: list[list[str]] = [[] for _ in lines]
+        found: list[list[Hypothesis]] = [[] for _ in parts]
+        waiting = Counter(index for index, _ in parts)  # parts of each line that are not translated yet
+        self._report(len(lines) - len(waiting))
         for batch in self._batches([len(ids) + 1 for _, ids in parts]):
             translated = self.engine.translate([parts[i][1] for i in batch], self.settings.search)
             for i, hypotheses in zip(batch, translated, strict=True):
-                found[i] = hypotheses[0]
-                results[parts[i][0]] = hypotheses
-            if self._on_progress:
-                self._on_progress(len({parts[i][0] for i in batch}))
-        for (index, _), best in zip(parts, found, strict=True):
-            assert best is not None
-            texts[index].append(self.target.decode(best.tokens))
-        if self._on_progress:
-            self._on_progress(len(lines) - len({index for index, _ in parts}))
-        return [
-            Translation(" ".join(filter(None, pieces)), tuple(hypotheses))
-            for pieces, hypotheses in zip(texts, results, strict=True)
-        ]
+                found[i] = hypotheses
+            before = len(+waiting)
+            waiting.subtract(parts[i][0] for i in batch)
+            self._report(before - len(+waiting))
+        of_line: list[list[list[Hypothesis]]] = [[] for _ in lines]
+        for (index, _), hypotheses in zip(parts, found, strict=True):
+            of_line[index].append(hypotheses)
+        return [self._join(pieces) for pieces in of_line]
+
+    def _report(self, lines: int) -> None:
+        if self._on_progress and lines:
+            self._on_progress(lines)
+
+    def _join(self, parts: Sequence[Sequence[Hypothesis]]) -> Translation:
+        """Return the translation of a line from the hypotheses of its parts: none, one, or several after a split."""
+        text = " ".join(filter(None, (self.target.decode(hypotheses[0].tokens) for hypotheses in parts)))
+        return Translation(text, tuple(parts[0]) if len(parts) == 1 else tuple(hypotheses[0] for hypotheses in parts))
 
     def _fit(self, ids: list[int], line: int) -> list[list[int]]:
         """Return the ids as one sentence, cut or split to the limit; nothing for a line without tokens."""

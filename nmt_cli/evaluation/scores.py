@@ -46,7 +46,7 @@ def score_corpus(metric: str, hypotheses: Sequence[str], references: Sequence[st
 def check_metric(metric: str) -> None:
     """Raise a `ConfigError` that names the nearest metric when `metric` is unknown."""
     if metric not in METRICS:
-        raise ConfigError(f"--metrics: unknown metric {metric!r}{nearest(metric, METRICS)} Known: {', '.join(METRICS)}")
+        raise ConfigError(f"--metrics: unknown metric {metric!r}{nearest(metric, METRICS) or '.'} Known: {', '.join(METRICS)}")
 
 
 def _sacrebleu(name: str, **options: Any) -> Callable[[str, Sequence[str], Sequence[str], str], Score]:

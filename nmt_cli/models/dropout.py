@@ -84,13 +84,13 @@ class Dropout(nn.Module):
     """Zeroes elements at random in training and scales the others so that the mean stays.
 
     Args:
-        rate: Share to drop, rounded to a multiple of 1/256.
+        rate: Share to drop, below 1, rounded to a multiple of 1/256 (at most 255/256).
         source: Where the randomness comes from.
     """
 
     def __init__(self, rate: float, source: RandomSource) -> None:
         super().__init__()
-        self.drop_level = round(rate * 256)
+        self.drop_level = min(round(rate * 256), 255)
         self.source = source
 
     def forward(self, x: Tensor) -> Tensor:

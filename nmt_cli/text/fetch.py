@@ -61,7 +61,7 @@ def find_corpus(name: str) -> NamedCorpus:
         ConfigError: It is unknown.
     """
     if name not in CORPORA:
-        raise ConfigError(f"unknown corpus {name!r}{nearest(name, CORPORA)} Known: {', '.join(CORPORA)}")
+        raise ConfigError(f"unknown corpus {name!r}{nearest(name, CORPORA) or '.'} Known: {', '.join(CORPORA)}")
     return CORPORA[name]
 
 

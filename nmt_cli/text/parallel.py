@@ -78,13 +78,13 @@ def decode_lines(
         DataError: Invalid UTF-8, with file, line and byte.
     """
     for number, raw in enumerate(stream, start=first):
-        if number == 1:
-            raw = raw.removeprefix(BYTE_ORDER_MARK)
-        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+        skipped = len(BYTE_ORDER_MARK) if number == 1 and raw.startswith(BYTE_ORDER_MARK) else 0
+        raw = raw[skipped:].removesuffix(b"\n").removesuffix(b"\r")
         try:
             yield raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            message = f"{name}:{number}: expected UTF-8 text, but byte {error.start + 1} is 0x{raw[error.start]:02x}"
+            place = error.start + skipped + 1
+            message = f"{name}:{number}: expected UTF-8 text, but byte {place} is 0x{raw[error.start]:02x}"
             if on_invalid is None:
                 raise DataError(f"{message}; convert the file to UTF-8") from None
             on_invalid(f"{message}; it was replaced")

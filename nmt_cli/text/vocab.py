@@ -60,6 +60,9 @@ class Vocabulary:
         """Return the vocabulary whose lines `to_text` gave; `path` is named in errors."""
         if tuple(lines[: len(SPECIALS)]) != SPECIALS:
             raise RunError(f"{path}:1: expected the lines {', '.join(SPECIALS)} first; this is not one of our vocabularies")
+        for number, token in enumerate(lines, start=1):
+            if not token.strip():
+                raise RunError(f"{path}:{number}: expected a token, but the line is blank; the file is damaged")
         if len(set(lines)) != len(lines):
             doubled = next(token for token, count in Counter(lines).items() if count > 1)
             raise RunError(f"{path}: expected every token once, but {doubled!r} comes twice; the file is damaged")

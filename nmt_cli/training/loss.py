@@ -55,7 +55,9 @@ def token_loss(
         smoothing: Share of the target spread over all tokens.
         count_correct: Count right predictions too.
     """
-    smoothed, plain, correct = _BlockLoss.apply(hidden, targets, weight, bias, smoothing, count_correct)  # type: ignore[no-untyped-call]
+    smoothed, plain, correct = _BlockLoss.apply(
+        hidden, targets, weight, bias, smoothing, count_correct, torch.is_grad_enabled()
+    )  # type: ignore[no-untyped-call]
     return TokenLoss(smoothed, plain, correct)
 
 
@@ -71,8 +73,9 @@ class _BlockLoss(torch.autograd.Function):
         bias: Tensor | None,
         smoothing: float,
         count_correct: bool,
+        grad_enabled: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        wanted = any(ctx.needs_input_grad)
+        wanted = grad_enabled and any(ctx.needs_input_grad)  # the latter is true in validation as well
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = weight.to(hidden.dtype)
             grad_hidden = torch.empty_like(hidden) if wanted else None
@@ -108,4 +111,4 @@ class _BlockLoss(torch.autograd.Function):
         hidden, weight, bias = ctx.gradients
         del ctx.gradients
         scaled = [None if part is None else part.mul_(gradient.to(part.dtype)) for part in (hidden, weight, bias)]
-        return scaled[0], None, scaled[1], scaled[2], None, None
+        return scaled[0], None, scaled[1], scaled[2], None, None, None

@@ -26,25 +26,39 @@ def noam(*, warmup: int) -> Schedule:
     return lambda update: math.sqrt(warmup) * min(update**-0.5, update * warmup**-1.5)
 
 
+def after_warmup(update: int, progress: float, warmup: int) -> float:
+    """Return which share of the way from the end of warm-up to the end of training is done, 0 to 1.
+
+    Args:
+        update: The update's number, beyond `warmup`.
+        progress: Share of the whole training that is done; so far it grew evenly with updates.
+        warmup: Updates of warm-up.
+    """
+    start = warmup * progress / update
+    return min(1.0, (progress - start) / (1 - start)) if start < 1 else 1.0
+
+
 def cosine(*, warmup: int, final: float) -> Callable[[int, float], float]:
-    """Linear warm-up, then half a cosine wave down to `final` as the second argument, progress, goes from 0 to 1.
+    """Linear warm-up to 1, then half a cosine wave down to `final` when the second argument, progress, reaches 1.
 
     Reference: Loshchilov, Hutter 2017, equation 5, without restarts.
     """
 
     def factor(update: int, progress: float) -> float:
-        rise = min(1.0, update / warmup) if warmup else 1.0
-        return rise * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress))))
+        if update <= warmup:
+            return update / warmup
+        return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * after_warmup(update, progress, warmup)))
 
     return factor
 
 
 def linear(*, warmup: int, final: float) -> Callable[[int, float], float]:
-    """Linear warm-up, then a straight line down to `final` as the second argument, progress, goes from 0 to 1."""
+    """Linear warm-up to 1, then a straight line down to `final` when the second argument, progress, reaches 1."""
 
     def factor(update: int, progress: float) -> float:
-        rise = min(1.0, update / warmup) if warmup else 1.0
-        return rise * (1 - (1 - final) * min(1.0, progress))
+        if update <= warmup:
+            return update / warmup
+        return 1 - (1 - final) * after_warmup(update, progress, warmup)
 
     return factor
 

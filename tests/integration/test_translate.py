@@ -50,7 +50,7 @@ def test_a_last_line_without_newline_and_windows_line_ends(run: Path) -> None:
 
 @pytest.mark.parametrize("beam", ["1", "4"])
 def test_batch_size_and_order_change_nothing(run: Path, tmp_path: Path, beam: str) -> None:
-    words = "the cat dog eats sees bread fish a house is big small".split()
+    words = ["the", "cat", "dog", "eats", "sees", "bread", "fish", "a", "house", "is", "big", "small"]
     lines = [" ".join(words[(i * 7 + j) % len(words)] for j in range(1 + (i * 5) % 23)) for i in range(20)]
     source = tmp_path / "in.txt"
     source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -63,7 +63,7 @@ def test_batch_size_and_order_change_nothing(run: Path, tmp_path: Path, beam: st
 
 def test_a_line_above_the_limit_is_cut_with_a_warning(run: Path) -> None:
     lines = [b"The cat is asleep."] * 4 + [b"cat " * 5000] + [b"The cat is asleep."] * 5
-    done = nmt("translate", run, stdin=b"\n".join(lines), *())
+    done = nmt("translate", run, stdin=b"\n".join(lines))
     assert done.code == 0
     assert done.out.count("\n") == 10
     assert "line 5 has 5001 tokens" in done.err
