@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 CONFIG ?= configs/sample-transformer.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test lint format type check bench clean sample
+.PHONY: help install train test lint format type check bench faults docs clean sample
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,6 +44,12 @@ sample: $(INSTALLED)  ## write data/sample/*.tsv again from lexicon, grammar and
 
 bench: $(INSTALLED)  ## speed, measured and printed
 	$(BIN)/python benchmarks/train.py
+
+faults: $(INSTALLED)  ## run the tests of docs/faults.md
+	$(BIN)/python -m pytest -m fault
+
+docs: $(INSTALLED)  ## write the pages that are made from code
+	$(BIN)/python docs/make_reference.py
 
 clean:  ## remove .venv and caches (never runs/ or data/)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info

@@ -25,7 +25,7 @@ from nmt_cli.text.examples import Examples
 from nmt_cli.training.loop import batch_loss, build_optimizer
 
 VOCABULARY, SENTENCES = 8000, 2000
-MODELS = {
+MODELS: dict[str, Seq2SeqConfig | TransformerConfig] = {
     "seq2seq (two-way GRU, 256/512)": Seq2SeqConfig(type="seq2seq", embedding_size=256, hidden_size=512),
     "transformer (3+3, width 256)": TransformerConfig(
         type="transformer", width=256, heads=4, feed_forward=1024, encoder_layers=3, decoder_layers=3, dropout=0.2
@@ -53,7 +53,7 @@ def tokens_per_second(
     tokens, started = 0, time.perf_counter()
     for _ in range(updates):
         batch = sampler.next_batch()
-        batch_loss(model, batch, smoothing).smoothed.backward()
+        batch_loss(model, batch, smoothing).smoothed.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         tokens += batch.tokens

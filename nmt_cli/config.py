@@ -33,7 +33,7 @@ Metric = Literal["bleu", "bleu-lower", "bleu-multi30k", "chrf", "chrf++", "ter",
 class Section(BaseModel):
     """Base of all sections: frozen, and strict about the names of its keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 
 
 class ParallelFiles(Section):
@@ -78,8 +78,9 @@ class DataConfig(Section):
     target: Text = Field(min_length=1)
     """Language code of the target side, for example `fr`."""
     train: Corpus
+    """What is trained on: a .tsv path, `{source: …, target: …}`, or a list of these; .gz too."""
     valid: Corpus | None = None
-    """None: no validation; the last checkpoint is the best one."""
+    """The same form. None: no validation; the last checkpoint is the best one."""
     tests: dict[str, Corpus] = Field(default_factory=dict)
     """Split name -> files, scored at the end of training and by `nmt evaluate --split`."""
     max_pairs: Count | None = None
@@ -101,6 +102,7 @@ class TokenizerConfig(Section):
     """How a line of text becomes tokens."""
 
     type: Literal["word", "char"] = "word"
+    """Words between spaces, or characters."""
     vocab_size: Annotated[int, BeforeValidator(_no_boolean), Field(ge=5)] | None = None
     """Upper limit of entries, special tokens included; None: no limit."""
     min_frequency: Count = 1
@@ -108,6 +110,7 @@ class TokenizerConfig(Section):
     shared: bool = False
     """One vocabulary for both sides."""
     lowercase: bool = False
+    """Lower-case all text; translations are lower-case then."""
     space_before: Text = ""
     """Word tokens: characters that begin a new token of their own even when written against a word, for example `,.!?`."""
     space_after: Text = ""
@@ -118,27 +121,37 @@ class Seq2SeqConfig(Section):
     """A recurrent encoder and a recurrent decoder with attention (Bahdanau et al. 2015)."""
 
     type: Literal["seq2seq"]
+    """The kind of model."""
     cell: Literal["gru", "lstm"] = "gru"
+    """Recurrent cell of encoder and decoder."""
     embedding_size: Count = 256
+    """Width of token embeddings."""
     hidden_size: Count = 512
     """Width of the decoder's states."""
     encoder_hidden_size: Count | None = None
     """Width of the encoder's states in one direction; None: `hidden_size`, halved in a two-way encoder."""
     encoder_layers: Count = 1
+    """Recurrent layers of the encoder."""
     decoder_layers: Count = 1
+    """Recurrent layers of the decoder."""
     bidirectional: bool = True
+    """Whether the encoder reads in both directions."""
     bridge: Literal["copy", "dense"] = "dense"
     """How the decoder starts: from the encoder's final states as they are, or through a dense layer with tanh."""
     attention: Literal["additive", "scaled_dot", "dot", "general"] = "additive"
+    """How queries and keys are compared."""
     attention_size: Count | None = None
     """Width of additive attention; None: `hidden_size`."""
     dropout: Share = 0.2
     """Between recurrent layers."""
     embedding_dropout: Share = 0.2
+    """On embedded tokens."""
     attention_dropout: Share = 0.0
+    """On attention weights."""
     output_dropout: Share = 0.2
     """Before the output layer."""
     tie_embeddings: Literal["none", "output", "all"] = "none"
+    """`output`: target embedding = output layer; `all`: the source embedding too (needs tokenizer.shared)."""
 
     @property
     def encoder_width(self) -> int:
@@ -177,23 +190,33 @@ class TransformerConfig(Section):
     """The Transformer (Vaswani et al. 2017)."""
 
     type: Literal["transformer"]
+    """The kind of model."""
     width: Count = 512
+    """Width of embeddings and layers."""
     heads: Count = 8
+    """Attention heads; a divisor of width."""
     feed_forward: Count = 2048
+    """Width inside the feed-forward layers."""
     encoder_layers: Count = 6
+    """Layers of the encoder."""
     decoder_layers: Count = 6
+    """Layers of the decoder."""
     norm: Literal["pre", "post"] = "pre"
     """Layer norm before each sublayer, or after the sum as in the paper."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """Sine waves, or a learned table."""
     position_base: Positive = 10000.0
+    """Base of the waves: the slowest has a period of about 2π times it."""
     max_positions: Count = 1024
     """Size of the table of learned positions; longer input is cut. Sinusoidal positions have no end."""
     attention_bias: bool = False
+    """Whether the projections of attention have biases."""
     dropout: Share = 0.1
     """On what each sublayer adds."""
     embedding_dropout: Share | None = None
     """After the positions; None: `dropout`."""
     attention_dropout: Share = 0.0
+    """On attention weights."""
     activation_dropout: Share = 0.0
     """Inside the feed-forward layers."""
     tie_embeddings: Literal["none", "output", "all"] = "none"
@@ -212,6 +235,7 @@ class EarlyStoppingConfig(Section):
     """Which score decides what is best, and when training stops for want of improvement."""
 
     metric: Literal["loss", "perplexity", "accuracy", "bleu", "chrf"] = "loss"
+    """Which validation score decides; its direction follows from its name."""
     patience: Count | None = None
     """Stop after so many validations in a row without improvement; None: never."""
     min_delta: NonNegative = 0.0
@@ -224,24 +248,35 @@ class TrainingConfig(Section):
     batch_tokens: Count | None = None
     """Sentences x longest target with its end mark, padding included; default 4096 where no batch size is given."""
     batch_sentences: Count | None = None
+    """Sentences of a batch, instead of `batch_tokens`."""
     accumulate: Count = 1
     """Batches summed into one update."""
     optimizer: Literal["adam", "adamw"] = "adam"
+    """Adam, or Adam with decoupled weight decay."""
     adam_betas: tuple[Share, Share] = (0.9, 0.98)
+    """Decay of the running means of gradients and of their squares."""
     adam_epsilon: Positive = 1e-9
+    """Added to the root of the mean square."""
     weight_decay: NonNegative = 0.0
+    """On matrices; biases and norms are left alone."""
     learning_rate: Positive = 1e-3
     """The peak, for every schedule."""
     schedule: Literal["constant", "inverse_sqrt", "noam", "cosine", "linear"] = "inverse_sqrt"
+    """How the rate goes on after warm-up; `cosine` and `linear` end with the nearest limit."""
     warmup_updates: NonNegativeInteger = 0
+    """Updates over which the rate rises to its peak."""
     final_factor: Share = 0.0
     """Share of the peak at which `cosine` and `linear` end."""
     label_smoothing: Share = 0.1
+    """Share of the target spread over the whole vocabulary."""
     clip_norm: Positive | None = 1.0
     """Largest norm of the mean gradient per target token; None: no clipping."""
     max_updates: Count | None = None
+    """Stop after so many updates. One limit at least is needed; the first one reached ends training."""
     max_epochs: Count | None = None
+    """Stop after so many passes over the corpus."""
     max_minutes: Positive | None = None
+    """Stop after so many minutes of training, over all sittings."""
     log_every: Count = 50
     """Updates between two lines of the log."""
     validate_every: Count = 500
@@ -251,11 +286,15 @@ class TrainingConfig(Section):
     validation_metrics: tuple[Literal["bleu", "chrf"], ...] = ("bleu",)
     """Scores of greedy translations of the validation set; an empty list saves the time."""
     early_stopping: EarlyStoppingConfig = EarlyStoppingConfig()
+    """What is best, and when to stop for want of improvement."""
     keep_best: Count = 1
+    """Checkpoints kept for their score."""
     keep_last: Count = 1
+    """Checkpoints kept for being the newest."""
     max_bad_updates: Count = 10
     """Stop after so many updates in a row whose loss or gradient is not finite; each of them is skipped."""
     seed: NonNegativeInteger = 1
+    """Of weights, order of batches and dropout."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """auto: bf16 on GPUs that have it, float32 elsewhere."""
 
@@ -284,6 +323,7 @@ class DecodingConfig(Section):
     """How a trained model translates."""
 
     beam_size: Count = 5
+    """Hypotheses kept at each step; 1 is greedy search."""
     length_penalty: NonNegative = 1.0
     """alpha in: score = log-probability / length^alpha."""
     max_length: Count | None = None
@@ -298,6 +338,7 @@ class EvaluationConfig(Section):
     """Which scores the reports give."""
 
     metrics: tuple[Metric, ...] = ("bleu", "chrf")
+    """Scores of the test sets."""
 
 
 class Config(Section):

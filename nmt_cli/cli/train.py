@@ -25,7 +25,7 @@ from nmt_cli.cli.train_hooks import Display, Validation, stop_signals, validatio
 from nmt_cli.config import Config, Corpus
 from nmt_cli.config_file import LoadedConfig, differences, dump_config
 from nmt_cli.devices import choose_device, choose_precision, describe_device, prepare_device
-from nmt_cli.errors import ConfigError, RunError
+from nmt_cli.errors import ConfigError, DataError, RunError
 from nmt_cli.evaluation.report import Report
 from nmt_cli.evaluation.scores import Score, score_corpus
 from nmt_cli.inspection.plots import draw_curves
@@ -102,6 +102,8 @@ def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
         prepared = prepare(loaded.config, read_corpora(loaded.config), None, device, precision)
         print_data(dry_run_text(prepared))
         return
+    if options.resume and not (folder.path / "manifest.json").exists():
+        raise RunError(f"{folder.path}: --resume: there is no run here; run without --resume to start one")
     corpora = read_corpora(loaded.config)
     with folder.locked():
         plan = plan_run(folder, loaded, corpora, options)
@@ -121,8 +123,9 @@ def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
         else:
             folder.write_config(loaded.config, loaded.requested)
         announce(folder, prepared, messages, options)
-        train_model(folder, prepared, messages, go_on=plan == "go on")
+        finished = train_model(folder, prepared, messages, go_on=plan == "go on")
         report_tests(folder, prepared.config, messages, options.device)
+        folder.write_manifest({**folder.manifest(), "finished": finished})  # last: only a run with its reports is finished
         print_data(finished_text(folder))
 
 
@@ -140,6 +143,9 @@ def read_corpora(config: Config) -> Corpora:
         split: read_pairs(files, max_pairs=config.data.max_pairs if split == "train" else None)
         for split, files in paths.items()
     }
+    for split, found in pairs.items():
+        if not found:
+            raise DataError(f"{', '.join(paths[split][0])}: expected sentence pairs for {split}, but there is none")
     records = {split: [describe_file(path) for files in corpus for path in files] for split, corpus in paths.items()}
     return Corpora(pairs, records)
 
@@ -196,11 +202,7 @@ def plan_run(folder: RunFolder, loaded: LoadedConfig, corpora: Corpora, options:
         ConfigError: The run was made with another config; the differing keys are named.
         RunError: There is nothing to resume.
     """
-    if options.overwrite:
-        return "new"
-    if not (folder.path / "manifest.json").exists():
-        if options.resume:
-            raise RunError(f"{folder.path}: --resume: there is no run here; run without --resume to start one")
+    if options.overwrite or not (folder.path / "manifest.json").exists():
         return "new"
     RunFolder.open(folder.path)
     manifest = folder.manifest()
@@ -267,8 +269,8 @@ def git_commit() -> str | None:
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
-def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go_on: bool) -> None:
-    """Train, draw the curves, and mark the run as finished."""
+def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go_on: bool) -> dict[str, Any]:
+    """Train, draw the curves, and return how it ended, for the manifest."""
     config = prepared.config.training
     sampler = BatchSampler(prepared.examples, tokens=config.batch_tokens, sentences=config.batch_sentences, seed=config.seed)
     progress = Progress(metric=config.early_stopping.metric)
@@ -304,7 +306,7 @@ def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go
     messages.info(f"training is over: {reason}; {done.update:,} updates in {duration(done.seconds)}")
     if any("loss" in row for row in done.history):
         messages.info(validations_table(done.history, done.best_update))
-    finished = {
+    return {
         "reason": reason,
         "updates": done.update,
         "epochs": trainer.epochs_done(),
@@ -315,7 +317,6 @@ def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go
         "best_score": done.best_score,
         "best_update": done.best_update,
     }
-    folder.write_manifest({**folder.manifest(), "finished": finished})
 
 
 def cut_back(path: Path, size: int | None) -> None:

@@ -7,6 +7,7 @@ decoder. Reference: Bahdanau, Cho, Bengio 2015, section 3 and appendix A.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
@@ -66,10 +67,16 @@ class RecurrentEncoder(Encoder):
             if index:
                 states = self.dropout(states)
             packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
-            packed_states, final = layer(packed)
+            with _full_precision_on_cpu(states):
+                packed_states, final = layer(packed)
             states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source_ids.shape[1])
             finals.append(tuple(_join_directions(part) for part in (final if isinstance(final, tuple) else (final,))))
         return Encoded(states, source_visible, tuple(torch.stack(parts) for parts in zip(*finals, strict=True)))
+
+
+def _full_precision_on_cpu(states: Tensor) -> AbstractContextManager[object]:
+    """Return a context without autocast on a CPU, whose kernels have no bfloat16 form of every recurrent layer."""
+    return torch.autocast("cpu", enabled=False) if states.device.type == "cpu" else nullcontext()
 
 
 def _join_directions(final: Tensor) -> Tensor:
@@ -187,7 +194,8 @@ class RecurrentDecoder(Decoder):
         first = cast(nn.GRUCell, self.cells[0])
         from_embedding, from_context = first.weight_ih.tensor_split([embedded.shape[2]], dim=1)
         inputs = functional.linear(embedded, from_embedding, first.bias_ih)  # what does not depend on the step before
-        layers, hidden, weights = state.layers, [], []
+        layers = tuple(tuple(part.to(inputs.dtype) for part in layer) for layer in state.layers)  # bfloat16 under autocast
+        hidden, weights = [], []
         for gates in inputs.unbind(dim=1):  # (B, T, gates) -> T x (B, gates)
             query = layers[-1][0].unsqueeze(1)  # (B, H) -> (B, 1, H)
             context, row = self.attention(query, state.prepared, state.memory, state.visible)

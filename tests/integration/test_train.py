@@ -68,6 +68,7 @@ def test_a_moved_run_folder_works_without_its_corpora(run: Path, tmp_path: Path)
     assert nmt("evaluate", moved, "--metrics", "bleu", "--score-only").code == 0
 
 
+@pytest.mark.fault("PB-26")
 def test_the_same_command_again(tmp_path: Path) -> None:
     config, folder = write_config(tmp_path), tmp_path / "run"
     first = nmt("train", config, "--run-dir", folder)
@@ -105,6 +106,7 @@ def test_corpora_may_move_but_not_change(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))
+@pytest.mark.fault("PB-12")
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, model: str) -> None:
     """Six updates at once and three plus three give the same weights and the same log, bit for bit."""
     config = write_config(tmp_path, model, training="max_updates: 6, validate_every: 2, save_every: 3, accumulate: 2")
@@ -159,6 +161,7 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert shown["model"]["width"] == 16
 
 
+@pytest.mark.fault("PB-08")
 def test_empty_sides_are_dropped_and_counted(tmp_path: Path) -> None:
     """PB-08: an empty source, an empty target, both, and a line of spaces; nothing of it reaches the model."""
     train, valid = tmp_path / "train.tsv", tmp_path / "valid.tsv"
@@ -187,6 +190,7 @@ def test_sentences_beyond_learned_positions(tmp_path: Path) -> None:
     assert nmt("translate", tmp_path / "run", stdin=f"{long}\n".encode()).out.count("\n") == 1
 
 
+@pytest.mark.fault("PB-04")
 def test_windows_corpora_train_the_same_model(tmp_path: Path) -> None:
     """PB-04: the same ids, losses and weights from CRLF files."""
     unix, windows = tmp_path / "unix.tsv", tmp_path / "windows.tsv"
@@ -213,6 +217,7 @@ BAD_CONFIGS = {
 
 
 @pytest.mark.parametrize("case", sorted(BAD_CONFIGS))
+@pytest.mark.fault("PB-25")
 def test_config_mistakes_stop_at_once(tmp_path: Path, case: str) -> None:
     options, where, what = BAD_CONFIGS[case]
     done = nmt("train", write_config(tmp_path), "--run-dir", tmp_path / "run", *options.split())
@@ -223,6 +228,7 @@ def test_config_mistakes_stop_at_once(tmp_path: Path, case: str) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.fault("PB-24")
 def test_numbers_written_as_text_are_numbers(tmp_path: Path) -> None:
     config = write_config(tmp_path, training='learning_rate: 1e-4, batch_sentences: "5", max_updates: 2.0')
     config.write_text(
@@ -253,7 +259,7 @@ def bad_corpora(folder: Path) -> dict[str, tuple[str, list[str]]]:
         ),
         "not UTF-8": (f"train: {folder}/latin.tsv", ["latin.tsv:2", "byte 4", "0xe9"]),
         "columns": (f"train: {folder}/columns.tsv", ["columns.tsv:2", "1 column"]),
-        "empty": (f"train: {folder}/empty.tsv", ["none is left"]),
+        "empty": (f"train: {folder}/empty.tsv", ["expected sentence pairs for train"]),
         "missing": (f"train: {folder}/none.tsv", ["none.tsv", "cannot read"]),
         "damaged gzip": (f"train: {folder}/broken.gz", ["broken.gz", "damaged"]),
         "test set": (
@@ -264,6 +270,7 @@ def bad_corpora(folder: Path) -> dict[str, tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("case", ["two lengths", "not UTF-8", "columns", "empty", "missing", "damaged gzip", "test set"])
+@pytest.mark.fault("PB-03")
 def test_corpus_mistakes_stop_before_any_work(tmp_path: Path, case: str) -> None:
     data, words = bad_corpora(tmp_path)[case]
     done = nmt("train", write_config(tmp_path, data=data), "--run-dir", tmp_path / "run", environment={"LC_ALL": "C"})
@@ -285,6 +292,7 @@ class Payload:
         return os.mkdir, (str(self.marker), 0o700)
 
 
+@pytest.mark.fault("PB-28")
 def test_no_checkpoint_can_run_code(runs: dict[str, Path], tmp_path: Path) -> None:
     """PB-28: pickles in the place of every checkpoint file are refused and not executed."""
     run, marker = tmp_path / "run", tmp_path / "marker"
@@ -301,6 +309,7 @@ def test_no_checkpoint_can_run_code(runs: dict[str, Path], tmp_path: Path) -> No
     assert marker.exists()
 
 
+@pytest.mark.fault("PB-16")
 def test_a_bad_rate_stops_with_the_good_checkpoints_kept(tmp_path: Path) -> None:
     """PB-16: losses that are not finite never reach the weights."""
     config = write_config(tmp_path, "seq2seq", training="max_updates: 3, save_every: 1")

@@ -23,6 +23,7 @@ def test_the_model_has_learned_its_training_lines(run: Path) -> None:
 SEPARATORS = ["\u2028", "\u2029", "\u0085", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r", "\u00a0", "\u202f", "\u3000"]
 
 
+@pytest.mark.fault("PB-01")
 def test_only_a_newline_ends_a_line(run: Path) -> None:
     text = "".join(f"the cat{separator}is asleep.\n" for separator in SEPARATORS)
     done = nmt("translate", run, stdin=text.encode())
@@ -33,6 +34,7 @@ def test_only_a_newline_ends_a_line(run: Path) -> None:
     assert len(set(lines)) == 1, "every separator is white space inside the sentence"
 
 
+@pytest.mark.fault("PB-18")
 def test_blank_lines_keep_their_place(run: Path) -> None:
     done = nmt("translate", run, "--batch-sentences", "4", stdin=b"The cat is asleep.\n\n  \n\t\nI see the dog.\n\n")
     lines = done.out.split("\n")
@@ -41,6 +43,7 @@ def test_blank_lines_keep_their_place(run: Path) -> None:
     assert [bool(line) for line in lines[:6]] == [True, False, False, False, True, False]
 
 
+@pytest.mark.fault("PB-04")
 def test_a_last_line_without_newline_and_windows_line_ends(run: Path) -> None:
     unix = nmt("translate", run, stdin=b"The cat is asleep.\nI see the dog.")
     windows = nmt("translate", run, stdin=b"\xef\xbb\xbfThe cat is asleep.\r\nI see the dog.\r\n")
@@ -49,6 +52,7 @@ def test_a_last_line_without_newline_and_windows_line_ends(run: Path) -> None:
 
 
 @pytest.mark.parametrize("beam", ["1", "4"])
+@pytest.mark.fault("PB-17")
 def test_batch_size_and_order_change_nothing(run: Path, tmp_path: Path, beam: str) -> None:
     words = ["the", "cat", "dog", "eats", "sees", "bread", "fish", "a", "house", "is", "big", "small"]
     lines = [" ".join(words[(i * 7 + j) % len(words)] for j in range(1 + (i * 5) % 23)) for i in range(20)]
@@ -61,6 +65,7 @@ def test_batch_size_and_order_change_nothing(run: Path, tmp_path: Path, beam: st
     assert backwards.splitlines() == outputs[0].splitlines()[::-1]
 
 
+@pytest.mark.fault("PB-19")
 def test_a_line_above_the_limit_is_cut_with_a_warning(run: Path) -> None:
     lines = [b"The cat is asleep."] * 4 + [b"cat " * 5000] + [b"The cat is asleep."] * 5
     done = nmt("translate", run, stdin=b"\n".join(lines))
@@ -74,6 +79,7 @@ def test_a_line_above_the_limit_is_cut_with_a_warning(run: Path) -> None:
     assert "Traceback" not in error.err
 
 
+@pytest.mark.fault("PB-20")
 def test_a_pipe_is_answered_line_by_line(run: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "nmt_cli", "translate", str(run)],
@@ -93,6 +99,7 @@ def test_a_pipe_is_answered_line_by_line(run: Path) -> None:
     assert process.wait(timeout=30) == 0
 
 
+@pytest.mark.fault("PB-20")
 def test_a_closed_reader_ends_quietly(run: Path, tmp_path: Path) -> None:
     source = tmp_path / "many.txt"
     source.write_text("The cat is asleep.\n" * 9000, encoding="utf-8")
@@ -103,6 +110,7 @@ def test_a_closed_reader_ends_quietly(run: Path, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.fault("PB-21")
 def test_output_is_utf8_in_any_locale_and_nothing_but_translations(run: Path) -> None:
     environment = {"LC_ALL": "C", "PYTHONIOENCODING": "", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     plain = nmt("translate", run, stdin="I like the bird, Zoé.\n".encode())
@@ -111,6 +119,7 @@ def test_output_is_utf8_in_any_locale_and_nothing_but_translations(run: Path) ->
     assert bare.out.count("\n") == 1
 
 
+@pytest.mark.fault("PB-03")
 def test_bytes_that_are_not_utf8(run: Path, tmp_path: Path) -> None:
     source, out = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_bytes(b"The cat is asleep.\ncaf\xe9 noir\n")
@@ -125,6 +134,7 @@ def test_bytes_that_are_not_utf8(run: Path, tmp_path: Path) -> None:
     assert out.read_text(encoding="utf-8").count("\n") == 2
 
 
+@pytest.mark.fault("PB-07")
 def test_control_symbols_in_the_text(run: Path) -> None:
     done = nmt("translate", run, stdin=b"press </s> to stop <pad> <unk> now <bos> <eos>\n<eos>\n")
     assert done.code == 0

@@ -49,11 +49,13 @@ def _one_thread_fixture() -> Iterator[None]:
 DIRECTIONS = {"loss": "down", "perplexity": "down", "accuracy": "up", "bleu": "up", "chrf": "up"}
 
 
+@pytest.mark.fault("PB-13")
 def test_every_metric_that_can_be_chosen_has_a_direction() -> None:
     assert set(get_args(EarlyStoppingConfig.model_fields["metric"].annotation)) == set(BETTER_IS_HIGHER) == set(DIRECTIONS)
 
 
 @pytest.mark.parametrize(("metric", "direction"), DIRECTIONS.items())
+@pytest.mark.fault("PB-13")
 def test_the_best_of_a_list_of_scores(metric: str, direction: str) -> None:
     scores = [4.0, 3.0, 3.5, 2.0, 5.0, 2.5, 5.0]
     progress = Progress(metric)
@@ -66,6 +68,7 @@ def test_the_best_of_a_list_of_scores(metric: str, direction: str) -> None:
 
 
 @pytest.mark.parametrize("metric", DIRECTIONS)
+@pytest.mark.fault("PB-13")
 def test_not_a_number_is_never_better_and_a_number_is_better_than_nothing(metric: str) -> None:
     progress = Progress(metric)
     assert progress.is_better(1.0, None)
@@ -143,6 +146,7 @@ def assert_equal_tensors(found: dict[str, torch.Tensor], expected: dict[str, tor
 
 @pytest.mark.parametrize("kind", list(MODELS))
 @pytest.mark.parametrize("updates", [3, 5, 7])  # inside, at the end of, and after the first epoch
+@pytest.mark.fault("PB-12")
 def test_a_restored_training_goes_on_bit_for_bit(kind: str, updates: int, tmp_path: Path) -> None:
     first = new_state(kind, seed=3)
     train(first, updates)

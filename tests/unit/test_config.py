@@ -55,6 +55,7 @@ def refused(folder: Path, text: str, *overrides: str) -> list[str]:
         ("010", 10.0),
     ],
 )
+@pytest.mark.fault("PB-24")
 def test_every_way_to_write_a_number_is_a_number(written: str, value: float, tmp_path: Path) -> None:
     rate = loaded(tmp_path, f"{BASE}  learning_rate: {written}\n").training.learning_rate
     assert isinstance(rate, float)
@@ -64,6 +65,7 @@ def test_every_way_to_write_a_number_is_a_number(written: str, value: float, tmp
 @pytest.mark.parametrize(
     ("written", "value"), [("32", 32), ('"32"', 32), ("032", 32), ("32.0", 32), ("1e3", 1000), ("'010'", 10), ("+7", 7)]
 )
+@pytest.mark.fault("PB-24")
 def test_every_way_to_write_a_whole_number_is_one(written: str, value: int, tmp_path: Path) -> None:
     size = loaded(tmp_path, f"{BASE}  batch_sentences: {written}\n").training.batch_sentences
     assert isinstance(size, int)
@@ -93,6 +95,7 @@ def test_every_way_to_write_a_whole_number_is_one(written: str, value: int, tmp_
         ("early_stopping", "loss", "expected a section with keys of its own, but is 'loss'"),
     ],
 )
+@pytest.mark.fault("PB-24")
 def test_wrong_values_name_file_line_key_type_and_value(key: str, written: str, message: str, tmp_path: Path) -> None:
     assert refused(tmp_path, f"{BASE}  {key}: {written}\n") == [f"toy.yaml:10: training.{key}: {message}"]
 
@@ -109,6 +112,7 @@ def test_dropout_beyond_one_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", ["no", "on", "y", "off", "yes", "NO"])
+@pytest.mark.fault("PB-24")
 def test_words_that_yaml_1_1_takes_for_booleans_are_text(code: str, tmp_path: Path) -> None:
     assert loaded(tmp_path, BASE.replace("source: en", f"source: {code}")).data.source == code
 
@@ -166,10 +170,12 @@ def test_nothing_is_none(written: str, tmp_path: Path) -> None:
         (BASE.replace("  target: fr\n", ""), "1: data.target: is required, but is not given"),
     ],
 )  # fmt: skip
+@pytest.mark.fault("PB-25")
 def test_wrong_keys_and_choices_name_their_place_and_the_nearest(text: str, message: str, tmp_path: Path) -> None:
     assert refused(tmp_path, text) == [f"toy.yaml:{message}"]
 
 
+@pytest.mark.fault("PB-25")
 def test_a_key_of_another_section_is_not_taken_for_a_misspelt_one(tmp_path: Path) -> None:
     # `beam_size` is near, but `hidden_size` is a key: it stands in the wrong section
     assert refused(tmp_path, f"{BASE}decoding: {{hidden_size: 3}}\n") == [
@@ -188,6 +194,7 @@ def test_an_unknown_metric_is_refused(tmp_path: Path) -> None:
     assert line.endswith("but is 'crf'; did you mean 'chrf'?")
 
 
+@pytest.mark.fault("PB-25")
 def test_all_mistakes_come_at_once(tmp_path: Path) -> None:
     text = (
         BASE.replace("hidden_size: 8", "heads: 8")
@@ -320,6 +327,7 @@ def test_set_with_broken_yaml_names_the_key(tmp_path: Path) -> None:
     assert "not valid YAML" in line
 
 
+@pytest.mark.fault("PB-25")
 def test_a_key_given_twice_inside_set_is_refused(tmp_path: Path) -> None:
     [line] = refused(tmp_path, BASE, "training.early_stopping={min_delta: 1, min_delta: 2}")
     assert line.startswith("--set training.early_stopping")

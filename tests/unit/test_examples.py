@@ -21,10 +21,11 @@ def _tokenizer() -> Tokenizer:
     return train_tokenizer("word", ["a b c d"])  # ids 4 to 7
 
 
-# FAULTS.md PB-08: empty source, empty target, both, spaces only; the second line holds a lone carriage return
+# docs/faults.md PB-08: empty source, empty target, both, spaces only; the second line holds a lone carriage return
 WITH_EMPTY = pairs_of(("a", "b c"), ("", "b"), ("a", ""), ("", ""), (" \u202f\t", "b"), ("a", "\r"), ("d c b", "a"))
 
 
+@pytest.mark.fault("PB-08")
 def test_pairs_with_an_empty_side_are_dropped_whole_and_counted(tokenizer: Tokenizer) -> None:
     examples, figures = encode_examples(WITH_EMPTY, tokenizer, tokenizer)
     assert examples.lines.tolist() == [1, 7]
@@ -34,6 +35,7 @@ def test_pairs_with_an_empty_side_are_dropped_whole_and_counted(tokenizer: Token
     assert figures.pairs == len(examples) == 2
 
 
+@pytest.mark.fault("PB-08")
 def test_validation_keeps_every_line(tokenizer: Tokenizer) -> None:
     examples, figures = encode_examples(WITH_EMPTY, tokenizer, tokenizer, drop_empty=False)
     assert examples.lines.tolist() == [1, 2, 3, 4, 5, 6, 7]

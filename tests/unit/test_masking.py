@@ -1,4 +1,4 @@
-"""Visible masks, the causal mask, and the softmax that obeys them (ATTENTION.md row 5)."""
+"""Visible masks, the causal mask, and the softmax that obeys them (docs/attention.md row 5)."""
 
 from __future__ import annotations
 

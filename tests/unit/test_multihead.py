@@ -1,4 +1,4 @@
-"""Multi-head and self-attention (ATTENTION.md rows 9 and 10, FAULTS.md PB-09)."""
+"""Multi-head and self-attention (docs/attention.md rows 9 and 10, docs/faults.md PB-09)."""
 
 from __future__ import annotations
 
@@ -118,6 +118,7 @@ def test_the_fast_path_equals_the_explicit_one(mask: str, queries: int, keys: in
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("explicit", [False, True])
+@pytest.mark.fault("PB-09")
 def test_a_sentence_without_keys_gives_zeros_and_harms_no_other(explicit: bool, causal: bool) -> None:
     """PB-09: lengths 5, 3, 0, forward and backward, on both paths."""
     attention = build(12, 3)

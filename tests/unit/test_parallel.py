@@ -11,7 +11,7 @@ import pytest
 from nmt_cli.errors import DataError
 from nmt_cli.text.parallel import Pair, decode_lines, describe_file, read_lines, read_pairs
 
-# FAULTS.md PB-01: what `str.splitlines()` and text-mode files also take for line ends; here all of them are text
+# docs/faults.md PB-01: what `str.splitlines()` and text-mode files also take for line ends; here all of them are text
 SEPARATORS = ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r"]
 
 
@@ -24,12 +24,14 @@ def written(path: Path, content: str | bytes) -> str:
 
 
 @pytest.mark.parametrize("separator", SEPARATORS, ids=lambda s: f"U+{ord(s):04X}")
+@pytest.mark.fault("PB-01")
 def test_only_a_line_feed_ends_a_line(separator: str, tmp_path: Path) -> None:
     path = written(tmp_path / "in.txt", f"one\ntwo{separator}half\nthree\n")
     assert read_lines(path) == ["one", f"two{separator}half", "three"]
 
 
 @pytest.mark.parametrize("separator", SEPARATORS, ids=lambda s: f"U+{ord(s):04X}")
+@pytest.mark.fault("PB-01")
 def test_a_separator_inside_a_pair_shifts_nothing(separator: str, tmp_path: Path) -> None:
     source = written(tmp_path / "a.en", f"one\ntwo{separator}half\nthree\n")
     target = written(tmp_path / "a.fr", "un\ndeux\ntrois\n")
@@ -71,6 +73,7 @@ def test_a_chunk_further_on_keeps_its_line_numbers_and_its_first_character() -> 
 # -- encodings ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault("PB-03")
 def test_invalid_utf8_names_file_line_and_byte(tmp_path: Path) -> None:
     path = written(tmp_path / "src.txt", b"ok\ncaf\xe9 noir\n")
     with pytest.raises(DataError) as caught:
@@ -148,6 +151,7 @@ def test_two_files_give_pairs_with_their_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("source_lines", "target_lines"), [(6, 5), (5, 6), (0, 1)])
+@pytest.mark.fault("PB-02")
 def test_files_of_different_length_are_refused(source_lines: int, target_lines: int, tmp_path: Path) -> None:
     source = written(tmp_path / "a.en", "x\n" * source_lines)
     target = written(tmp_path / "a.fr", "y\n" * target_lines)

@@ -1,4 +1,4 @@
-"""Sinusoidal and learned positions (ATTENTION.md row 11)."""
+"""Sinusoidal and learned positions (docs/attention.md row 11)."""
 
 from __future__ import annotations
 
@@ -93,6 +93,7 @@ def test_learned_positions_are_added() -> None:
 
 
 @pytest.mark.parametrize(("start", "length"), [(0, 9), (4, 5), (8, 1)])
+@pytest.mark.fault("PB-10")
 def test_a_position_beyond_the_learned_table_is_a_data_error(start: int, length: int) -> None:
     """PB-10: never an index error."""
     positions = LearnedPositions(6, max_positions=8)

@@ -78,7 +78,7 @@ def test_warmup_rises_in_a_straight_line(name: str) -> None:
 @pytest.mark.parametrize("name", ["constant", "inverse_sqrt", "noam", "cosine", "linear"])
 @pytest.mark.parametrize("total", [20, 100])
 def test_the_peak_is_the_learning_rate_itself_at_the_end_of_the_warmup(name: str, total: int) -> None:
-    """DESIGN.md: `learning_rate` is the peak, for every schedule; the fall begins after the warm-up."""
+    """docs/guide.md: `learning_rate` is the peak, for every schedule; the fall begins after the warm-up."""
     factor = build_schedule(name, warmup=10, final=0.0)
     curve = [factor(update, update / total) for update in range(1, total + 1)]
     assert max(curve) == pytest.approx(1.0)

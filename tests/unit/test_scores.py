@@ -100,7 +100,7 @@ def test_a_perfect_translation(metric: str) -> None:
     assert found.score == pytest.approx({"ter": 0.0, "book-bleu": 1.0}.get(metric, 100.0), abs=1e-9)
 
 
-# -- the d2l book's sentence BLEU (ATTENTION.md row 17) ----------------------------------------------------------------
+# -- the d2l book's sentence BLEU (docs/attention.md row 17) ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -171,8 +171,9 @@ def test_an_unknown_metric_names_the_nearest(written: str, near: str) -> None:
 
 @pytest.mark.parametrize("metric", [*METRICS])
 @pytest.mark.parametrize(("hypotheses", "references"), [(3, 2), (2, 3), (0, 1)])
+@pytest.mark.fault("PB-02")
 def test_different_counts_are_refused(metric: str, hypotheses: int, references: int) -> None:
-    # FAULTS.md PB-02: sacrebleu's own functions drop what is too much and score the rest
+    # docs/faults.md PB-02: sacrebleu's own functions drop what is too much and score the rest
     with pytest.raises(DataError, match=f"but there are {hypotheses} and {references}$"):
         score_corpus(metric, ["a b c d"] * hypotheses, ["a b c d"] * references)
 

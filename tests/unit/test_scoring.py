@@ -1,4 +1,4 @@
-"""Additive, dot, scaled dot and general attention (ATTENTION.md rows 6 and 7, FAULTS.md PB-09)."""
+"""Additive, dot, scaled dot and general attention (docs/attention.md rows 6 and 7, docs/faults.md PB-09)."""
 
 from __future__ import annotations
 
@@ -161,6 +161,7 @@ def test_context_is_the_weighted_sum_of_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(SCORES))
+@pytest.mark.fault("PB-09")
 def test_a_sentence_without_keys_gives_zeros_and_harms_no_other(name: str) -> None:
     """PB-09: lengths 5, 3, 0, forward and backward."""
     score = build(name, 6, 6, 7)

@@ -88,7 +88,7 @@ def run_search(sentences: list[int], limits: list[int], settings: SearchSettings
 
 
 def twin(sentence: int, limit: int, settings: SearchSettings) -> list[Hypothesis]:
-    """The rules of DESIGN.md, one sentence at a time, with lists."""
+    """The rules of docs/guide.md, one sentence at a time, with lists."""
     size = settings.beam_size
     live: list[tuple[Prefix, float]] = [((), 0.0)]
     finished: list[Hypothesis] = []
@@ -208,7 +208,7 @@ def test_tokens_that_no_translation_contains_have_no_probability() -> None:
     assert after == TableState(((4, (BOS,)), (6, (BOS,))))
 
 
-# DESIGN.md: log-probability / max(1, length)^alpha
+# docs/guide.md: log-probability / max(1, length)^alpha
 @pytest.mark.parametrize(
     ("total", "length", "alpha", "score"),
     [(-6.0, 3, 1.0, -2.0), (-6.0, 4, 0.5, -3.0), (-6.0, 4, 0.0, -6.0), (-6.0, 0, 1.0, -6.0), (-6.0, 1, 2.0, -6.0)],

@@ -76,6 +76,7 @@ def test_words_seen_once_are_unknown() -> None:
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda s: f"U+{ord(s):04X}")
+@pytest.mark.fault("PB-05")
 def test_every_unicode_space_separates_words_in_training_and_translation(space: str) -> None:
     plain = ["Tu viens ?", "tu viens"]
     odd = [f"Tu{space}viens{space}?", f"{space}tu{space}{space}viens{space}"]
@@ -89,6 +90,7 @@ def test_every_unicode_space_separates_words_in_training_and_translation(space: 
     assert all(token.strip() == token != "" for token in all_tokens(trained_odd))
 
 
+@pytest.mark.fault("PB-04")
 def test_crlf_files_give_the_same_ids(tmp_path: Path) -> None:
     text = "Va !\nJ'ai perdu.\n\nCours vite\n"
     (tmp_path / "lf").write_bytes(text.encode())
@@ -102,6 +104,7 @@ def test_crlf_files_give_the_same_ids(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["word", "char"])
+@pytest.mark.fault("PB-07")
 def test_control_strings_never_become_control_ids(kind: str) -> None:
     line = "press </s> to stop <pad> <unk> <bos> <eos> <s> now"
     tokenizer = train_tokenizer(kind, [line, line])
@@ -182,6 +185,7 @@ def test_characters_go_there_and_back(line: str) -> None:
 
 
 @pytest.mark.parametrize("space", SPACES, ids=lambda s: f"U+{ord(s):04X}")
+@pytest.mark.fault("PB-05")
 def test_characters_read_every_unicode_space_as_one_plain_space(space: str) -> None:
     tokenizer = train_tokenizer("char", [f"{space}a{space}{space}b{space}"])
     assert tokenizer.split(f"{space}a{space}{space}b{space}") == ["a", "▁", "b"]
@@ -217,6 +221,7 @@ def examples() -> list[Tokenizer]:
 
 @pytest.mark.parametrize("crlf", [False, True], ids=["lf", "crlf"])
 @pytest.mark.parametrize("number", range(4))
+@pytest.mark.fault("PB-04")
 def test_a_saved_tokenizer_does_the_same(number: int, crlf: bool, tmp_path: Path) -> None:
     tokenizer = examples()[number]
     again = load_tokenizer(saved(tokenizer, tmp_path, crlf=crlf), "source")

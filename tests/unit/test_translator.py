@@ -70,6 +70,7 @@ LINES = ["a b c", "d", "e f g h i j k", "l m", "n o p q", "r s t u v w", "x y", 
 
 
 @pytest.mark.parametrize(("tokens", "sentences"), [(4096, None), (1, None), (9, None), (16, 3), (4096, 1), (4096, 4)])
+@pytest.mark.fault("PB-18")
 def test_line_n_belongs_to_line_n(tokens: int, sentences: int | None) -> None:
     bench = Bench(batch_tokens=tokens, batch_sentences=sentences)
     assert bench(LINES) == [turned(line) for line in LINES]
@@ -78,8 +79,9 @@ def test_line_n_belongs_to_line_n(tokens: int, sentences: int | None) -> None:
     )
 
 
+@pytest.mark.fault("PB-18")
 def test_blank_lines_stay_and_never_reach_the_engine() -> None:
-    # the trigger of FAULTS.md PB-18, the last line empty, and other Unicode spaces
+    # the trigger of docs/faults.md PB-18, the last line empty, and other Unicode spaces
     lines = ["a b", "", "  ", "\t", "b c", "\u00a0\u202f", "\u2028", "\r", ""]
     bench = Bench()
     assert bench(lines) == ["B A", "", "", "", "C B", "", "", "", ""]
@@ -114,6 +116,7 @@ def with_long_fifth(words: int) -> list[str]:
     return lines
 
 
+@pytest.mark.fault("PB-19")
 def test_a_long_line_is_cut_with_a_warning_that_names_it() -> None:
     bench = Bench()
     lines = with_long_fifth(5000)
@@ -150,6 +153,7 @@ def test_a_split_line_holds_the_best_hypothesis_of_each_part_in_order() -> None:
     assert [hypothesis.tokens for hypothesis in found.hypotheses] == parts
 
 
+@pytest.mark.fault("PB-19")
 def test_a_long_line_can_be_an_error_before_any_work() -> None:
     bench = Bench(max_source_length=5, long_lines="error")
     with pytest.raises(DataError, match=r"line 5 has 11 tokens .* limit of 5"):

@@ -25,7 +25,7 @@ class Toy(nn.Module):
 
 
 class Harmful:
-    """Creates a marker file when it is unpickled (FAULTS.md PB-28)."""
+    """Creates a marker file when it is unpickled (docs/faults.md PB-28)."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
