@@ -45,8 +45,8 @@ def batch() -> Batch:
 def test_bfloat16_gives_the_loss_of_float32(kind: str) -> None:
     torch.manual_seed(2)
     model = build_model(CONFIGS[kind], source_size=20, target_size=21, random=RandomSource(1)).eval()
-    exact = float(batch_loss(model, batch(), 0.1).smoothed)
-    assert float(batch_loss(model, batch(), 0.1, precision=torch.bfloat16).smoothed) == pytest.approx(exact, rel=0.01)
+    exact = batch_loss(model, batch(), 0.1).smoothed.item()
+    assert batch_loss(model, batch(), 0.1, precision=torch.bfloat16).smoothed.item() == pytest.approx(exact, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
