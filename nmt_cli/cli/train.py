@@ -13,34 +13,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from nmt_cli import __version__
-from nmt_cli.cli.console import Messages, advance, duration, print_data, progress_bar, table_text
-from nmt_cli.cli.evaluate import scores_table, translate_split
+from nmt_cli.cli.console import Messages, duration, print_data
 from nmt_cli.cli.info import describe_model
-from nmt_cli.cli.loading import make_translator
-from nmt_cli.cli.options import SearchOptions
+from nmt_cli.cli.prepare import Corpora, Prepared, corpus_table, dry_run_text, prepare, read_corpora
 from nmt_cli.cli.train_hooks import Display, Validation, stop_signals, validations_table
-from nmt_cli.config import Config, Corpus
-from nmt_cli.config_file import LoadedConfig, differences, dump_config
+from nmt_cli.cli.train_report import finished_text, report_tests
+from nmt_cli.config_file import LoadedConfig, differences
 from nmt_cli.devices import choose_device, choose_precision, describe_device, prepare_device
-from nmt_cli.errors import ConfigError, DataError, RunError
-from nmt_cli.evaluation.report import Report
-from nmt_cli.evaluation.scores import Score, score_corpus
+from nmt_cli.errors import ConfigError, RunError
 from nmt_cli.inspection.plots import draw_curves
-from nmt_cli.models.dropout import RandomSource
-from nmt_cli.models.interface import Seq2Seq, count_parameters
-from nmt_cli.runs.build import build_model
+from nmt_cli.models.interface import count_parameters
 from nmt_cli.runs.folder import RunFolder, write_atomically
 from nmt_cli.text.batching import BatchSampler
-from nmt_cli.text.examples import CorpusFigures, Examples, encode_examples
-from nmt_cli.text.parallel import FileRecord, Pair, describe_file, read_pairs
-from nmt_cli.text.tokenizers import Tokenizer, train_tokenizer
+from nmt_cli.text.examples import encode_examples
 from nmt_cli.training.checkpoint import Progress, TrainingState, read_training_state
 from nmt_cli.training.loop import Trainer, build_optimizer
 
-EXAMPLES = 10
 MANY_UNKNOWN = 0.5
 FREE_KEYS = {
     "training.max_updates",
@@ -62,29 +51,6 @@ class TrainOptions:
     dry_run: bool = False
     resume: bool = False
     overwrite: bool = False
-
-
-@dataclass(frozen=True)
-class Corpora:
-    """All sets of a config, read: pairs and file records by split name (`train`, `valid`, and the tests)."""
-
-    pairs: dict[str, list[Pair]]
-    files: dict[str, list[FileRecord]]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """Everything that training needs, ready."""
-
-    config: Config
-    corpora: Corpora
-    tokenizers: tuple[Tokenizer, Tokenizer]
-    examples: Examples
-    figures: CorpusFigures
-    model: Seq2Seq
-    random: RandomSource
-    device: torch.device
-    precision: torch.dtype
 
 
 def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
@@ -127,69 +93,6 @@ def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
         report_tests(folder, prepared.config, messages, options.device)
         folder.write_manifest({**folder.manifest(), "finished": finished})  # last: only a run with its reports is finished
         print_data(finished_text(folder))
-
-
-# -- preparation -------------------------------------------------------------------------------------------------------
-
-
-def read_corpora(config: Config) -> Corpora:
-    """Read every set of the config. Errors in any file come before any work."""
-    sets: dict[str, Corpus] = {"train": config.data.train}
-    if config.data.valid is not None:
-        sets["valid"] = config.data.valid
-    sets.update(config.data.tests)
-    paths = {split: [files.paths for files in corpus] for split, corpus in sets.items()}
-    pairs = {
-        split: read_pairs(files, max_pairs=config.data.max_pairs if split == "train" else None)
-        for split, files in paths.items()
-    }
-    for split, found in pairs.items():
-        if not found:
-            raise DataError(f"{', '.join(paths[split][0])}: expected sentence pairs for {split}, but there is none")
-    records = {split: [describe_file(path) for files in corpus for path in files] for split, corpus in paths.items()}
-    return Corpora(pairs, records)
-
-
-def prepare(
-    config: Config,
-    corpora: Corpora,
-    tokenizers: tuple[Tokenizer, Tokenizer] | None,
-    device: torch.device,
-    precision: torch.dtype,
-) -> Prepared:
-    """Return tokenizers (trained here unless given), examples and a new model."""
-    pairs = corpora.pairs["train"]
-    source, target = tokenizers or train_tokenizers(config, pairs)
-    random = RandomSource(config.training.seed)
-    torch.manual_seed(config.training.seed)
-    model = build_model(config.model, source_size=len(source.vocabulary), target_size=len(target.vocabulary), random=random).to(
-        device
-    )
-    longest = min(config.data.max_length, model.max_positions or config.data.max_length)
-    examples, figures = encode_examples(pairs, source, target, max_length=longest)
-    return Prepared(config, corpora, (source, target), examples, figures, model, random, device, precision)
-
-
-def train_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Tokenizer]:
-    """Learn the source and the target tokenizer, or one for both, from the training pairs."""
-    settings = config.tokenizer
-
-    def learn(lines: list[str]) -> Tokenizer:
-        return train_tokenizer(
-            settings.type,
-            lines,
-            lowercase=settings.lowercase,
-            space_before=settings.space_before,
-            space_after=settings.space_after,
-            min_frequency=settings.min_frequency,
-            max_size=settings.vocab_size,
-        )
-
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    if settings.shared:
-        shared = learn(sources + targets)
-        return shared, shared
-    return learn(sources), learn(targets)
 
 
 # -- the run folder ----------------------------------------------------------------------------------------------------
@@ -348,90 +251,7 @@ def draw_run_curves(folder: RunFolder) -> None:
         write_atomically(folder.path / "curves.png", draw_curves(events, folder.config().name))
 
 
-# -- reports -----------------------------------------------------------------------------------------------------------
-
-
-def report_tests(folder: RunFolder, config: Config, messages: Messages, device: str) -> None:
-    """Translate every test set with the best checkpoint and write its report and translations."""
-    if not config.data.tests:
-        return
-    options = SearchOptions(device=device)
-    total = sum(len(folder.split(split)[0]) for split in config.data.tests)
-    with progress_bar(total, unit=" lines", description="test sets") as bar:
-        translator = make_translator(folder, options, warn=messages.warn, on_progress=advance(bar))
-        for split in config.data.tests:
-            started = time.monotonic()
-            sources, translations, references = translate_split(translator, folder, split)
-            seconds = time.monotonic() - started
-            scores = tuple(
-                score_corpus(metric, translations, references, target=config.data.target)
-                for metric in config.evaluation.metrics
-            )
-            step = max(1, len(sources) // EXAMPLES)
-            picked = [(sources[i], translations[i], references[i]) for i in range(0, len(sources), step)][:EXAMPLES]
-            details = report_details(folder, config, split, len(sources) / max(seconds, 1e-9))
-            report = Report(config.name, split, scores, len(sources), details, tuple(picked))
-            write_atomically(folder.path / "reports" / f"{split}.json", report.to_json())
-            write_atomically(folder.path / "reports" / f"{split}.md", report.to_markdown())
-            write_atomically(folder.path / "reports" / f"{split}.hypotheses.txt", "".join(f"{line}\n" for line in translations))
-
-
-def report_details(folder: RunFolder, config: Config, split: str, speed: float) -> dict[str, Any]:
-    """Return the facts that make a score quotable."""
-    manifest, index = folder.manifest(), folder.index()
-    best = index.names["best"]
-    return {
-        "model": describe_model(config),
-        "checkpoint": {"name": best, **index.checkpoints[best].sha256},
-        "decoding": config.decoding.model_dump(mode="json"),
-        "corpus": {Path(record["path"]).name: record["sha256"] for record in manifest["corpora"][split]},
-        "versions": manifest["versions"],
-        "git_commit": manifest["git_commit"],
-        "seed": config.training.seed,
-        "device": manifest["device"],
-        "sentences_per_second": speed,
-    }
-
-
-def finished_text(folder: RunFolder) -> str:
-    """Return the scores of every test set and ten translations, as `nmt train` prints them at its end."""
-    config = folder.config()
-    results: dict[str, list[Score]] = {}
-    examples: list[dict[str, str]] = []
-    for split in config.data.tests:
-        report = folder.read_json(f"reports/{split}.json")
-        results[split] = [Score(name, value["score"], value["signature"]) for name, value in report["scores"].items()]
-        examples = examples or report["examples"]
-    lines = [f"run folder: {folder.path}"]
-    if results:
-        lines += ["", *(example_text(example) for example in examples), "", scores_table(results)]
-    return "\n".join(lines)
-
-
-def example_text(example: Mapping[str, str]) -> str:
-    """Return source, translation, and the reference where it differs, a line each."""
-    lines = [f"  {example['source']}", f"    -> {example['translation']}"]
-    if example["reference"] != example["translation"]:
-        lines.append(f"    == {example['reference']}")
-    return "\n".join(lines)
-
-
 # -- telling -----------------------------------------------------------------------------------------------------------
-
-
-def corpus_table(prepared: Prepared) -> str:
-    """Return what the training corpus holds, as a table."""
-    figures, (source, target) = prepared.figures, prepared.tokenizers
-    rows = [
-        ("pairs", f"{figures.pairs:,}", f"{figures.pairs:,}"),
-        ("tokens", f"{figures.source_tokens:,}", f"{figures.target_tokens:,}"),
-        ("longest", str(figures.longest_source), str(figures.longest_target)),
-        ("vocabulary", f"{len(source.vocabulary):,}", f"{len(target.vocabulary):,}"),
-        ("unknown", f"{figures.unknown_source:.1%}", f"{figures.unknown_target:.1%}"),
-    ]
-    data = prepared.config.data
-    text = table_text(("training text", f"source ({data.source})", f"target ({data.target})"), rows)
-    return "\n".join([text, *(f"dropped {count:,} pairs: {rule}" for rule, count in figures.dropped.items())])
 
 
 def announce(folder: RunFolder, prepared: Prepared, messages: Messages, options: TrainOptions) -> None:
@@ -446,30 +266,3 @@ def announce(folder: RunFolder, prepared: Prepared, messages: Messages, options:
             )
     messages.info(f"{describe_model(prepared.config)}; {count_parameters(prepared.model):,} parameters")
     messages.info(f"training on {describe_device(prepared.device)} into {folder.path}")
-
-
-def dry_run_text(prepared: Prepared) -> str:
-    """Return the effective config, corpus figures, model size and the first batch."""
-    config, model = prepared.config.training, prepared.model
-    sampler = BatchSampler(prepared.examples, tokens=config.batch_tokens, sentences=config.batch_sentences, seed=config.seed)
-    batch = sampler.next_batch()
-    encoder, decoder = count_parameters(model.encoder), count_parameters(model.decoder)
-    sizes = f"parameters: {count_parameters(model):,} (encoder {encoder:,}, decoder {decoder:,})"
-    source, target = prepared.tokenizers
-    return "\n".join(
-        [
-            dump_config(prepared.config),
-            corpus_table(prepared),
-            "",
-            describe_model(prepared.config),
-            sizes if encoder + decoder == count_parameters(model) else f"{sizes}, with shared embeddings",
-            f"device: {describe_device(prepared.device)}, {str(prepared.precision).removeprefix('torch.')}",
-            f"batches: {sampler.batches_per_epoch:,} an epoch, {config.accumulate} an update",
-            "",
-            f"first batch: {len(batch.lines)} sentences, source {tuple(batch.source_ids.shape)}, target "
-            f"{tuple(batch.target_in.shape)}, {batch.tokens} target tokens",
-            f"  source_ids  {' '.join(source.vocabulary.tokens(batch.source_ids[0].tolist()))}",
-            f"  target_in   {' '.join(target.vocabulary.tokens(batch.target_in[0].tolist()))}",
-            f"  target_out  {' '.join(target.vocabulary.tokens(batch.target_out[0].tolist()))}",
-        ]
-    )

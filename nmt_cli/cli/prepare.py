@@ -1,0 +1,146 @@
+"""From a config to everything that training needs: corpora, tokenizers, examples and a new model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from nmt_cli.cli.console import table_text
+from nmt_cli.cli.info import describe_model
+from nmt_cli.config import Config, Corpus
+from nmt_cli.config_file import dump_config
+from nmt_cli.devices import describe_device
+from nmt_cli.errors import DataError
+from nmt_cli.models.dropout import RandomSource
+from nmt_cli.models.interface import Seq2Seq, count_parameters
+from nmt_cli.runs.build import build_model
+from nmt_cli.text.batching import BatchSampler
+from nmt_cli.text.examples import CorpusFigures, Examples, encode_examples
+from nmt_cli.text.parallel import FileRecord, Pair, describe_file, read_pairs
+from nmt_cli.text.tokenizers import Tokenizer, train_tokenizer
+
+
+@dataclass(frozen=True)
+class Corpora:
+    """All sets of a config, read: pairs and file records by split name (`train`, `valid`, and the tests)."""
+
+    pairs: dict[str, list[Pair]]
+    files: dict[str, list[FileRecord]]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that training needs, ready."""
+
+    config: Config
+    corpora: Corpora
+    tokenizers: tuple[Tokenizer, Tokenizer]
+    examples: Examples
+    figures: CorpusFigures
+    model: Seq2Seq
+    random: RandomSource
+    device: torch.device
+    precision: torch.dtype
+
+
+def read_corpora(config: Config) -> Corpora:
+    """Read every set of the config. Errors in any file come before any work."""
+    sets: dict[str, Corpus] = {"train": config.data.train}
+    if config.data.valid is not None:
+        sets["valid"] = config.data.valid
+    sets.update(config.data.tests)
+    paths = {split: [files.paths for files in corpus] for split, corpus in sets.items()}
+    pairs = {
+        split: read_pairs(files, max_pairs=config.data.max_pairs if split == "train" else None)
+        for split, files in paths.items()
+    }
+    for split, found in pairs.items():
+        if not found:
+            raise DataError(f"{', '.join(paths[split][0])}: expected sentence pairs for {split}, but there is none")
+    records = {split: [describe_file(path) for files in corpus for path in files] for split, corpus in paths.items()}
+    return Corpora(pairs, records)
+
+
+def prepare(
+    config: Config,
+    corpora: Corpora,
+    tokenizers: tuple[Tokenizer, Tokenizer] | None,
+    device: torch.device,
+    precision: torch.dtype,
+) -> Prepared:
+    """Return tokenizers (trained here unless given), examples and a new model."""
+    pairs = corpora.pairs["train"]
+    source, target = tokenizers or train_tokenizers(config, pairs)
+    random = RandomSource(config.training.seed)
+    torch.manual_seed(config.training.seed)
+    model = build_model(config.model, source_size=len(source.vocabulary), target_size=len(target.vocabulary), random=random).to(
+        device
+    )
+    longest = min(config.data.max_length, model.max_positions or config.data.max_length)
+    examples, figures = encode_examples(pairs, source, target, max_length=longest)
+    return Prepared(config, corpora, (source, target), examples, figures, model, random, device, precision)
+
+
+def train_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Tokenizer]:
+    """Learn the source and the target tokenizer, or one for both, from the training pairs."""
+    settings = config.tokenizer
+
+    def learn(lines: list[str]) -> Tokenizer:
+        return train_tokenizer(
+            settings.type,
+            lines,
+            lowercase=settings.lowercase,
+            space_before=settings.space_before,
+            space_after=settings.space_after,
+            min_frequency=settings.min_frequency,
+            max_size=settings.vocab_size,
+        )
+
+    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    if settings.shared:
+        shared = learn(sources + targets)
+        return shared, shared
+    return learn(sources), learn(targets)
+
+
+def corpus_table(prepared: Prepared) -> str:
+    """Return what the training corpus holds, as a table."""
+    figures, (source, target) = prepared.figures, prepared.tokenizers
+    rows = [
+        ("pairs", f"{figures.pairs:,}", f"{figures.pairs:,}"),
+        ("tokens", f"{figures.source_tokens:,}", f"{figures.target_tokens:,}"),
+        ("longest", str(figures.longest_source), str(figures.longest_target)),
+        ("vocabulary", f"{len(source.vocabulary):,}", f"{len(target.vocabulary):,}"),
+        ("unknown", f"{figures.unknown_source:.1%}", f"{figures.unknown_target:.1%}"),
+    ]
+    data = prepared.config.data
+    text = table_text(("training text", f"source ({data.source})", f"target ({data.target})"), rows)
+    return "\n".join([text, *(f"dropped {count:,} pairs: {rule}" for rule, count in figures.dropped.items())])
+
+
+def dry_run_text(prepared: Prepared) -> str:
+    """Return the effective config, corpus figures, model size and the first batch."""
+    config, model = prepared.config.training, prepared.model
+    sampler = BatchSampler(prepared.examples, tokens=config.batch_tokens, sentences=config.batch_sentences, seed=config.seed)
+    batch = sampler.next_batch()
+    encoder, decoder = count_parameters(model.encoder), count_parameters(model.decoder)
+    sizes = f"parameters: {count_parameters(model):,} (encoder {encoder:,}, decoder {decoder:,})"
+    source, target = prepared.tokenizers
+    return "\n".join(
+        [
+            dump_config(prepared.config),
+            corpus_table(prepared),
+            "",
+            describe_model(prepared.config),
+            sizes if encoder + decoder == count_parameters(model) else f"{sizes}, with shared embeddings",
+            f"device: {describe_device(prepared.device)}, {str(prepared.precision).removeprefix('torch.')}",
+            f"batches: {sampler.batches_per_epoch:,} an epoch, {config.accumulate} an update",
+            "",
+            f"first batch: {len(batch.lines)} sentences, source {tuple(batch.source_ids.shape)}, target "
+            f"{tuple(batch.target_in.shape)}, {batch.tokens} target tokens",
+            f"  source_ids  {' '.join(source.vocabulary.tokens(batch.source_ids[0].tolist()))}",
+            f"  target_in   {' '.join(target.vocabulary.tokens(batch.target_in[0].tolist()))}",
+            f"  target_out  {' '.join(target.vocabulary.tokens(batch.target_out[0].tolist()))}",
+        ]
+    )
