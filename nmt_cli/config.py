@@ -263,7 +263,7 @@ class TrainingConfig(Section):
     """The peak, for every schedule."""
     schedule: Literal["constant", "inverse_sqrt", "noam", "cosine", "linear"] = "inverse_sqrt"
     """How the rate goes on after warm-up; `cosine` and `linear` end with the nearest limit."""
-    warmup_updates: NonNegativeInteger = 0
+    warmup_updates: NonNegativeInteger = 500
     """Updates over which the rate rises to its peak."""
     final_factor: Share = 0.0
     """Share of the peak at which `cosine` and `linear` end."""
@@ -311,8 +311,8 @@ class TrainingConfig(Section):
             raise ValueError("give batch_tokens or batch_sentences, not both")
         if self.max_updates is None and self.max_epochs is None and self.max_minutes is None:
             raise ValueError("needs a limit: max_updates, max_epochs or max_minutes")
-        if self.schedule == "noam" and not self.warmup_updates:
-            raise ValueError("schedule: noam needs warmup_updates of at least 1")
+        if self.schedule in {"noam", "inverse_sqrt"} and not self.warmup_updates:
+            raise ValueError(f"schedule: {self.schedule} needs warmup_updates of at least 1")
         metric = self.early_stopping.metric
         if metric in {"bleu", "chrf"} and metric not in self.validation_metrics:
             raise ValueError(f"early_stopping.metric: {metric} needs {metric} in validation_metrics")

@@ -53,6 +53,12 @@ class ResourceError(NmtError):
     exit_code = 7
 
 
+class ReaderClosed(NmtError):  # noqa: N818 - not a fault: `| head` has seen enough
+    """Whoever reads standard output has closed it; a quiet end."""
+
+    exit_code = 0
+
+
 class Interrupted(NmtError):  # noqa: N818 - not a fault: the user asked for it
     """A signal stopped the work after everything was saved.
 

@@ -6,7 +6,6 @@ Each command imports what it needs when it runs, so that `--help` and config err
 from __future__ import annotations
 
 import errno
-import os
 import re
 import sys
 import traceback
@@ -16,7 +15,7 @@ from typing import Annotated, Literal
 import typer
 
 from nmt_cli import __version__
-from nmt_cli.errors import Interrupted, NmtError, ResourceError
+from nmt_cli.errors import Interrupted, NmtError, ReaderClosed, ResourceError
 
 app = typer.Typer(
     name="nmt",
@@ -269,20 +268,18 @@ def _guarded() -> int:
     """Run the command; return its exit code. Only a fault of ours shows a traceback."""
     try:
         result = app(standalone_mode=False)
-        sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except (typer.Abort, KeyboardInterrupt):
         return _say("stopped", 130)
     except ClickException as error:
         error.show()  # type: ignore[attr-defined]
         return 2
+    except ReaderClosed as error:
+        return error.exit_code
     except Interrupted as error:
         return _say(str(error), 128 + error.signal_number)
     except NmtError as error:
         return _say("\n".join(f"nmt: error: {line}" for line in str(error).splitlines()), error.exit_code)
-    except BrokenPipeError:  # the reader has seen enough: a quiet end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (MemoryError, OSError, RuntimeError) as error:
         return _out_of_resources(error)
 

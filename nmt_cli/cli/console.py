@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
+from nmt_cli.errors import ReaderClosed
+
 
 def use_utf8() -> None:
     r"""Make stdout and stderr UTF-8 with plain `\\n` line ends, whatever the locale."""
@@ -88,9 +90,22 @@ def table_text(columns: Iterable[str], rows: Iterable[Iterable[str]], *, title: 
 
 
 def print_data(text: str) -> None:
-    """Write a text and a line end to stdout, flushed."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    """Write a text and a line end to stdout."""
+    write_data(f"{text}\n")
+
+
+def write_data(text: str) -> None:
+    """Write a text to stdout, flushed.
+
+    Raises:
+        ReaderClosed: Nobody reads it any more.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit has somewhere to go
+        raise ReaderClosed from None
 
 
 def duration(seconds: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from nmt_cli.cli.console import Messages, advance, progress_bar
+from nmt_cli.cli.console import Messages, advance, progress_bar, write_data
 from nmt_cli.cli.loading import make_translator
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.decoding.translator import CHUNK_LINES, Translator
@@ -57,12 +57,7 @@ def _translate(translator: Translator, lines: list[str], first: int, write: Call
 def _output(out: Path | None) -> Iterator[Callable[[str], None]]:
     """Give a function that writes text and flushes it: to stdout, or to a file that appears whole at the end."""
     if out is None:
-
-        def write(text: str) -> None:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-
-        yield write
+        yield write_data
         return
     part = out.with_name(f".{out.name}.part")
     with disk_errors(out):

@@ -21,7 +21,7 @@ from nmt_cli.cli.app import main
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests" / "fixtures"
 MODELS = {
-    "seq2seq": "{type: seq2seq, embedding_size: 12, hidden_size: 16, dropout: 0.1}",
+    "seq2seq": "{type: seq2seq, embedding_size: 20, hidden_size: 24, embedding_dropout: 0.0, output_dropout: 0.1}",
     "transformer": "{type: transformer, width: 16, heads: 2, feed_forward: 24, encoder_layers: 2, decoder_layers: 1}",
 }
 
@@ -92,7 +92,8 @@ def write_config(
         f"data: {{source: en, target: fr, {corpus}}}\n"
         "tokenizer: {type: word, space_before: ',.!?', space_after: \"'\"}\n"
         f"model: {MODELS[model]}\n"
-        f"training: {{batch_sentences: 7, learning_rate: 0.01, log_every: 1, {training}}}\n"
+        "training: {batch_sentences: 7, learning_rate: 0.01, schedule: constant, warmup_updates: 0, log_every: 1,\n"
+        f"  {training}}}\n"
         f"decoding: {{{decoding}}}\n",
         encoding="utf-8",
     )
@@ -105,7 +106,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     for model in MODELS:
         config = write_config(
-            folder, model, name=f"{model}.yaml", training="max_epochs: 40, validate_every: 60, save_every: 60"
+            folder, model, name=f"{model}.yaml", training="max_epochs: 60, validate_every: 90, save_every: 90"
         )
         done = nmt("train", config, "--run-dir", folder / model)
         assert done.code == 0, done.err

@@ -15,7 +15,7 @@ from tests.integration.conftest import FIXTURES, ROOT, corpus_lines, nmt
 
 def test_the_model_has_learned_its_training_lines(run: Path) -> None:
     sources, targets = corpus_lines(FIXTURES / "tiny.tsv", 0), corpus_lines(FIXTURES / "tiny.tsv", 1)
-    done = nmt("translate", run, stdin="\n".join(sources).encode())
+    done = nmt("translate", run, "--checkpoint", "last", stdin="\n".join(sources).encode())
     right = sum(line == target for line, target in zip(done.out.split("\n"), targets, strict=False))
     assert right >= 15, done.out  # plain text: marks and elisions written as in the corpus
 
@@ -81,22 +81,18 @@ def test_a_line_above_the_limit_is_cut_with_a_warning(run: Path) -> None:
 
 @pytest.mark.fault("PB-20")
 def test_a_pipe_is_answered_line_by_line(run: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nmt_cli", "translate", str(run)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=ROOT,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for _ in range(3):  # the answer must come while the pipe stays open
-        process.stdin.write(b"The cat is asleep.\n")
-        process.stdin.flush()
-        assert process.stdout.readline().endswith(b"\n")
-    process.stdin.close()
-    assert process.stdout.read() == b""
-    assert process.wait(timeout=30) == 0
+    command = [sys.executable, "-m", "nmt_cli", "translate", str(run)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=ROOT) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(3):  # the answer must come while the pipe stays open
+            process.stdin.write(b"The cat is asleep.\n")
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        process.stdin.close()
+        assert process.stdout.read() == b""
+        assert process.wait(timeout=30) == 0
 
 
 @pytest.mark.fault("PB-20")
@@ -159,7 +155,7 @@ def test_what_is_missing_is_named(run: Path, tmp_path: Path) -> None:
     assert (no_run.code, "expected a run folder" in no_run.err) == (4, True)
     checkpoint = nmt("translate", run, "--checkpoint", "beest", stdin=b"x\n")
     assert checkpoint.code == 4
-    assert "best, last" in checkpoint.err
+    assert "best, last, " in checkpoint.err
     device = nmt("translate", run, "--device", "cuda:7", stdin=b"x\n")
     assert (device.code, "cuda:7" in device.err) == (2, True)
     for done in (missing, no_run, checkpoint, device):

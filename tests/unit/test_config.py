@@ -419,7 +419,7 @@ def test_a_limit_is_required(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         ("  batch_tokens: 9\n  batch_sentences: 3\n", "give batch_tokens or batch_sentences, not both"),
-        ("  schedule: noam\n", "schedule: noam needs warmup_updates of at least 1"),
+        ("  schedule: noam\n  warmup_updates: 0\n", "schedule: noam needs warmup_updates of at least 1"),
         (
             "  early_stopping: {metric: chrf}\n",
             "early_stopping.metric: chrf needs chrf in validation_metrics",
