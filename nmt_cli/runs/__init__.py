@@ -1,0 +1,1 @@
+"""Run folders: what a training leaves behind, and how a model is built from it."""

@@ -1,0 +1,350 @@
+"""The run folder: what a training leaves behind, written so that every file appears whole or not at all. No torch here.
+
+config.yaml requested.yaml manifest.json data/ tokenizer/ checkpoints/ metrics.jsonl curves.png reports/ train.log
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nmt_cli.config import Config
+from nmt_cli.config_file import dump_config, dump_yaml, parse_config, parse_tree
+from nmt_cli.errors import ConfigError, DataError, ResourceError, RunError, nearest
+from nmt_cli.text.parallel import Pair, read_lines
+from nmt_cli.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_files
+
+FORMAT_VERSION = 1
+OURS = (
+    "config.yaml",
+    "requested.yaml",
+    "manifest.json",
+    "metrics.jsonl",
+    "curves.png",
+    "train.log",
+    "data/*.source.txt",
+    "data/*.target.txt",
+    "tokenizer/*.vocab",
+    "tokenizer/*.json",
+    "checkpoints/index.json",
+    "checkpoints/update-*",
+    "checkpoints/.update-*",
+    "reports/*.json",
+    "reports/*.md",
+    "reports/*.hypotheses.txt",
+)
+"""Everything we write into a run folder; `--overwrite` removes nothing else."""
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """One checkpoint in `index.json`: its folder's files with their SHA-256, and the validation scores when it was saved."""
+
+    update: int
+    scores: dict[str, float]
+    sha256: dict[str, str]
+
+
+@dataclass(frozen=True)
+class CheckpointIndex:
+    """Names such as `best` and `last` -> checkpoint folder, and what is known of each folder."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    checkpoints: dict[str, CheckpointRecord] = field(default_factory=dict)
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk into a `ResourceError` and any other failure to write into a `RunError`, both naming `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            raise ResourceError(f"{path}: cannot write: no space left ({error.strerror}); free some and run again") from None
+        raise RunError(f"{path}: cannot write: {error.strerror or error}") from None
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file that appears whole or not at all: temporary sibling, fsync, rename.
+
+    Raises:
+        ResourceError: The disk is full; whatever was at `path` is untouched.
+        RunError: It cannot be written for another reason.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+class RunFolder:
+    """Reads and writes the files of one run.
+
+    Args:
+        path: The folder, existing or not.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    # -- opening -------------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """Return the folder of an existing run.
+
+        Raises:
+            RunError: It is not a run folder, or a newer version of nmt made it.
+        """
+        if not (path / "manifest.json").is_file():
+            what = "is not a run folder: it has no manifest.json" if path.is_dir() else "does not exist"
+            others = [entry.name for entry in path.parent.glob("*") if (entry / "manifest.json").is_file()] if path.name else []
+            raise RunError(f"{path}: expected a run folder as `nmt train` makes it, but it {what}{nearest(path.name, others)}")
+        folder = cls(path)
+        version = folder.manifest().get("format")
+        if not isinstance(version, int) or version > FORMAT_VERSION:
+            raise RunError(f"{path}: made by a newer nmt (format {version}, this one reads up to {FORMAT_VERSION}); update nmt")
+        return folder
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run for writing.
+
+        Raises:
+            RunError: Another process trains in this folder.
+        """
+        with disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = open(self.path / ".lock", "w")  # noqa: SIM115 - closed below
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.path}: another `nmt train` is at work in this folder; wait for it or stop it") from None
+            yield
+
+    def clear(self) -> None:
+        """Remove what we wrote; files of others stay."""
+        with disk_errors(self.path):
+            folders = [self.path / name for name in {pattern.partition("/")[0] for pattern in OURS if "/" in pattern}]
+            for folder in folders:
+                if folder.is_symlink():  # what it points to is not ours
+                    folder.unlink()
+            for path in [path for pattern in OURS for path in self.path.glob(pattern)]:
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            for folder in folders:
+                with contextlib.suppress(OSError):  # somebody else's files are in it, or it is not there
+                    folder.rmdir()
+
+    # -- config, manifest, tokenizers, data ----------------------------------------------------------------------------
+
+    def read_text(self, name: str) -> str:
+        """Return the text of a file in the folder."""
+        try:
+            return "\n".join(read_lines(self.path / name))
+        except DataError as error:
+            raise RunError(f"{error}; the run folder is damaged") from None
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """Return the object that a JSON file in the folder holds."""
+        try:
+            value = json.loads(self.read_text(name))
+        except json.JSONDecodeError as error:
+            raise RunError(f"{self.path / name}:{error.lineno}: expected JSON, but it is damaged: {error.msg}") from None
+        if not isinstance(value, dict):
+            raise RunError(f"{self.path / name}: expected a JSON object, but it is damaged")
+        return value
+
+    def write_json(self, name: str, value: Mapping[str, Any]) -> None:
+        """Write a JSON file."""
+        write_atomically(self.path / name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+    def config(self) -> Config:
+        """Return the resolved config."""
+        try:
+            return parse_config(self.read_text("config.yaml"), str(self.path / "config.yaml"))
+        except ConfigError as error:
+            raise RunError(f"{error}; the run folder is damaged, or made by another version") from None
+
+    def requested(self) -> dict[str, Any]:
+        """Return what the user asked for."""
+        return parse_tree(self.read_text("requested.yaml"), str(self.path / "requested.yaml"))
+
+    def write_config(self, config: Config, requested: dict[str, Any]) -> None:
+        """Write both config files."""
+        write_atomically(self.path / "config.yaml", dump_config(config))
+        write_atomically(self.path / "requested.yaml", dump_yaml(requested))
+
+    def manifest(self) -> dict[str, Any]:
+        """Return the manifest."""
+        return self.read_json("manifest.json")
+
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Write the manifest, with the format version."""
+        self.write_json("manifest.json", {"format": FORMAT_VERSION, **manifest})
+
+    def write_tokenizers(self, source: Tokenizer, target: Tokenizer) -> None:
+        """Write both tokenizers, or the shared one once."""
+        named = {"shared": source} if source is target else {"source": source, "target": target}
+        for stem, tokenizer in named.items():
+            for name, text in tokenizer_files(tokenizer, stem).items():
+                write_atomically(self.path / "tokenizer" / name, text)
+
+    def tokenizers(self) -> tuple[Tokenizer, Tokenizer]:
+        """Return the source and the target tokenizer."""
+        folder = self.path / "tokenizer"
+        try:
+            if (folder / "shared.vocab").exists():
+                shared = load_tokenizer(folder, "shared")
+                return shared, shared
+            return load_tokenizer(folder, "source"), load_tokenizer(folder, "target")
+        except DataError as error:
+            raise RunError(f"{error}; the run folder is damaged") from None
+
+    def write_split(self, split: str, pairs: list[Pair]) -> None:
+        """Keep a copy of a validation or test set."""
+        write_atomically(self.path / "data" / f"{split}.source.txt", "".join(f"{pair.source}\n" for pair in pairs))
+        write_atomically(self.path / "data" / f"{split}.target.txt", "".join(f"{pair.target}\n" for pair in pairs))
+
+    def splits(self) -> list[str]:
+        """Return the names of the sets kept in the folder."""
+        return sorted(path.name.removesuffix(".source.txt") for path in (self.path / "data").glob("*.source.txt"))
+
+    def split(self, name: str) -> tuple[list[str], list[str]]:
+        """Return the source and target lines of a set.
+
+        Raises:
+            RunError: There is no such set.
+        """
+        known = self.splits()
+        if name not in known:
+            raise RunError(f"{self.path}: there is no split {name!r}; this run has {', '.join(known) or 'none'}")
+        sides = [self.read_text(f"data/{name}.{side}.txt").split("\n") for side in ("source", "target")]
+        if len(sides[0]) != len(sides[1]):
+            raise RunError(f"{self.path}/data: the two sides of {name} have {len(sides[0])} and {len(sides[1])} lines; damaged")
+        return sides[0], sides[1]
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def index(self) -> CheckpointIndex:
+        """Return the index of checkpoints; empty before the first one."""
+        if not (self.path / "checkpoints" / "index.json").exists():
+            return CheckpointIndex()
+        raw = self.read_json("checkpoints/index.json")
+        try:
+            records = {name: CheckpointRecord(**record) for name, record in raw["checkpoints"].items()}
+            return CheckpointIndex(dict(raw["names"]), records)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{self.path}/checkpoints/index.json: this file is damaged: {error}") from None
+
+    def write_index(self, index: CheckpointIndex) -> None:
+        """Write the index of checkpoints."""
+        self.write_json("checkpoints/index.json", asdict(index))
+
+    def checkpoint_path(self, name: str) -> Path:
+        """Return the folder of a checkpoint by a name of the index or an update's number.
+
+        Raises:
+            RunError: There is no such checkpoint.
+        """
+        index = self.index()
+        folder = index.names.get(name)
+        if folder is None and name.isascii() and name.isdigit():
+            folder = f"update-{int(name):08d}"
+        if folder is None or folder not in index.checkpoints:
+            known = [*sorted(index.names), *(str(record.update) for record in index.checkpoints.values())]
+            raise RunError(f"{self.path}: there is no checkpoint {name!r}; this run has {', '.join(known) or 'none yet'}")
+        return self.path / "checkpoints" / folder
+
+    def verified(self, folder: Path, file: str) -> Path:
+        """Return the path of a checkpoint's file after comparing its SHA-256 with the index.
+
+        Raises:
+            RunError: The file is missing or damaged; the message names other checkpoints to try.
+        """
+        path = folder / file
+        index = self.index()
+        expected = index.checkpoints[folder.name].sha256.get(file)
+        if not path.is_file() or file_sha256(path) != expected:
+            others = [str(record.update) for name, record in index.checkpoints.items() if name != folder.name]
+            hint = f"try --checkpoint {others[-1]}" if others else "there is no other checkpoint in this run"
+            raise RunError(f"{path}: this checkpoint file is missing, cut short or changed since it was written; {hint}")
+        return path
+
+    def write_checkpoint(self, name: str, update: int, write: Callable[[Path], None], scores: dict[str, float]) -> None:
+        """Write a checkpoint folder as a whole and enter it in the index.
+
+        Args:
+            name: The folder's name.
+            update: The update's number.
+            write: Called with a temporary folder to write files into.
+            scores: Validation scores to note in the index.
+        """
+        final = self.path / "checkpoints" / name
+        with disk_errors(final):
+            final.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=final.parent))
+            try:
+                write(temporary)
+                digests = {}
+                for path in sorted(temporary.iterdir()):
+                    _fsync(path)
+                    digests[path.name] = file_sha256(path)
+                _fsync(temporary)
+                if final.exists():  # the same update again, after a resume: the new one takes its place
+                    shutil.rmtree(final)
+                os.chmod(temporary, 0o755)
+                os.replace(temporary, final)
+                _fsync(final.parent)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+        index = self.index()
+        self.write_index(CheckpointIndex(index.names, {**index.checkpoints, name: CheckpointRecord(update, scores, digests)}))
+
+    def remove_checkpoints(self, keep: set[str]) -> None:
+        """Remove all checkpoint folders but those in `keep`, from the index first."""
+        index = self.index()
+        kept = {name: record for name, record in index.checkpoints.items() if name in keep}
+        self.write_index(CheckpointIndex({n: f for n, f in index.names.items() if f in kept}, kept))
+        for name in index.checkpoints.keys() - kept.keys():
+            shutil.rmtree(self.path / "checkpoints" / name, ignore_errors=True)
+        for leftover in (self.path / "checkpoints").glob(".update-*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file as hexadecimal digits."""
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
