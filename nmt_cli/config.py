@@ -101,20 +101,33 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """How a line of text becomes tokens."""
 
-    type: Literal["word", "char"] = "word"
-    """Words between spaces, or characters."""
+    type: Literal["word", "char", "sentencepiece"] = "word"
+    """Words between spaces, characters, or subword pieces."""
     vocab_size: Annotated[int, BeforeValidator(_no_boolean), Field(ge=5)] | None = None
-    """Upper limit of entries, special tokens included; None: no limit."""
+    """Upper limit of entries, special tokens included; None: no limit (8000 for pieces)."""
     min_frequency: Count = 1
-    """Tokens seen less often in the training text are unknown."""
+    """Words and characters seen less often in the training text are unknown."""
     shared: bool = False
     """One vocabulary for both sides."""
     lowercase: bool = False
     """Lower-case all text; translations are lower-case then."""
     space_before: Text = ""
-    """Word tokens: characters that begin a new token of their own even when written against a word, for example `,.!?`."""
+    """Words: characters that begin a new token of their own even when written against a word, for example `,.!?`."""
     space_after: Text = ""
-    """Word tokens: characters after which a new token begins even without a space, for example `'` for French elision."""
+    """Words: characters after which a new token begins even without a space, for example `'` for French elision."""
+    model_type: Literal["bpe", "unigram"] = "bpe"
+    """Pieces: how they are learned."""
+    normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
+    """Pieces: sentencepiece's rule for the text; `identity` changes nothing but white space."""
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> TokenizerConfig:
+        theirs = {"space_before": {"word"}, "space_after": {"word"}, "min_frequency": {"word", "char"}}
+        theirs |= {"model_type": {"sentencepiece"}, "normalization": {"sentencepiece"}}
+        for key, kinds in theirs.items():
+            if self.type not in kinds and getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(f"{key} belongs to type: {' or '.join(sorted(kinds))}, but type is {self.type}")
+        return self
 
 
 class Seq2SeqConfig(Section):
@@ -283,7 +296,7 @@ class TrainingConfig(Section):
     """Updates between two validations; there is one at the end in any case."""
     save_every: Count = 500
     """Updates between two checkpoints; there is one at the end in any case."""
-    validation_metrics: tuple[Literal["bleu", "chrf"], ...] = ("bleu",)
+    validation_metrics: Annotated[tuple[Literal["bleu", "chrf"], ...], BeforeValidator(_as_list)] = ("bleu",)
     """Scores of greedy translations of the validation set; an empty list saves the time."""
     early_stopping: EarlyStoppingConfig = EarlyStoppingConfig()
     """What is best, and when to stop for want of improvement."""
@@ -337,7 +350,7 @@ class DecodingConfig(Section):
 class EvaluationConfig(Section):
     """Which scores the reports give."""
 
-    metrics: tuple[Metric, ...] = ("bleu", "chrf")
+    metrics: Annotated[tuple[Metric, ...], BeforeValidator(_as_list)] = ("bleu", "chrf")
     """Scores of the test sets."""
 
 

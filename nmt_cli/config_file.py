@@ -36,6 +36,9 @@ EXPECTED = {
     "dict_type": "a mapping of names to values",
     "tuple_type": "a list",
     "finite_number": "a finite number",
+    "string_pattern_mismatch": "a name without slashes and without a dot in front",
+    "string_too_short": "text",
+    "too_short": "at least one set of files",
 }
 
 
@@ -269,7 +272,7 @@ def _resolve_paths(tree: Tree, base: Path) -> None:
 
 def _absolute(value: Any, base: Path) -> Any:
     if isinstance(value, str) and value:
-        return os.path.abspath(base / Path(value).expanduser())
+        return os.path.abspath(base / os.path.expanduser(value))
     if isinstance(value, list):
         return [_absolute(item, base) for item in value]
     if isinstance(value, dict):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 from nmt_cli.errors import ConfigError
@@ -15,9 +17,9 @@ def choose_device(name: str) -> torch.device:
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    kind, _, index = name.partition(":")
-    if kind not in {"cpu", "cuda", "mps"} or (index and not (kind == "cuda" and index.isdigit())):
+    if not re.fullmatch(r"cpu|mps|cuda(:(0|[1-9][0-9]*))?", name, flags=re.ASCII):
         raise ConfigError(f"--device: expected auto, cpu, cuda, cuda:N or mps, but is {name!r}")
+    kind, _, index = name.partition(":")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"--device {name}: torch {torch.__version__} finds {torch.cuda.device_count()} CUDA devices on this machine; "
@@ -34,7 +36,7 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
     Raises:
         ConfigError: bf16 is asked for on a GPU without it.
     """
-    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    has_bf16 = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 0)
     if name == "bf16" and device.type == "cuda" and not has_bf16:
         raise ConfigError(f"training.precision: bf16 is not supported by {torch.cuda.get_device_name(device)}; use float32")
     if name == "bf16" or (name == "auto" and has_bf16):
@@ -43,11 +45,14 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def prepare_device(device: torch.device) -> None:
-    """Set what makes `device` fast and its results repeatable."""
+    """Set what makes `device` fast: tiny numbers, which a CPU computes slowly, become zero."""
     if device.type == "cpu":
         torch.set_flush_denormal(True)
-    elif device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
+
+
+def autocast(device: torch.device, precision: torch.dtype) -> torch.autocast:
+    """Return a context in which products are computed in `precision`; float32 changes nothing."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == torch.bfloat16)
 
 
 def describe_device(device: torch.device) -> str:

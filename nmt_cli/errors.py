@@ -6,8 +6,11 @@ A message says what was expected, what came, where (`file:line` or a dotted key)
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import errno
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import ClassVar
 
 
@@ -76,3 +79,19 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean …?` with the known name nearest to `word`, or an empty string."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"; did you mean {found[0]!r}?" if found else ""
+
+
+def is_full_disk(error: OSError) -> bool:
+    """Return whether an error means that there is no room to write."""
+    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk into a `ResourceError` and any other failure to write into a `RunError`, both naming `path`."""
+    try:
+        yield
+    except OSError as error:
+        if is_full_disk(error):
+            raise ResourceError(f"{path}: cannot write: no space left ({error.strerror}); free some and run again") from None
+        raise RunError(f"{path}: cannot write: {error.strerror or error}") from None

@@ -5,7 +5,6 @@ Each command imports what it needs when it runs, so that `--help` and config err
 
 from __future__ import annotations
 
-import errno
 import re
 import sys
 import traceback
@@ -15,7 +14,7 @@ from typing import Annotated, Literal
 import typer
 
 from nmt_cli import __version__
-from nmt_cli.errors import Interrupted, NmtError, ReaderClosed, ResourceError
+from nmt_cli.errors import Interrupted, NmtError, ReaderClosed, ResourceError, is_full_disk
 
 app = typer.Typer(
     name="nmt",
@@ -177,7 +176,9 @@ def evaluate(
     fail_under: Annotated[
         str, typer.Option(metavar="METRIC=SCORE,…", help="Exit with 5 unless every split reaches these scores.")
     ] = "",
-    target: Annotated[str, typer.Option(metavar="CODE", help="Language of --hypotheses, for bleu-multi30k.")] = "en",
+    target: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Language of --hypotheses, for bleu-multi30k. Default: en.")
+    ] = None,
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
     max_length: MaxLengthOption = None,
@@ -286,7 +287,7 @@ def _guarded() -> int:
 
 def _out_of_resources(error: Exception) -> int:
     """Say that memory or disk ran out when that is what `error` means; anything else is a fault of ours."""
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    if isinstance(error, OSError) and is_full_disk(error):
         return _say(f"nmt: error: no space left on the disk: {error.filename or error}", ResourceError.exit_code)
     if isinstance(error, MemoryError) or re.search("out of memory|can't allocate memory", str(error)):
         advice = "use a smaller batch (training.batch_tokens, --batch-tokens) or model"

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from tqdm import tqdm
 
-from nmt_cli.errors import ReaderClosed
+from nmt_cli.errors import ReaderClosed, disk_errors
 
 
 def use_utf8() -> None:
@@ -36,9 +36,12 @@ class Messages:
 
     def info(self, text: str) -> None:
         """Show a line."""
-        tqdm.write(text, file=sys.stderr)
+        try:
+            tqdm.write(text, file=sys.stderr)
+        except BrokenPipeError:  # nobody reads the log any more: the work goes on, and the file keeps it
+            _to_nowhere(2)
         if self.log is not None:
-            with open(self.log, "a", encoding="utf-8", newline="\n") as stream:
+            with disk_errors(self.log), open(self.log, "a", encoding="utf-8", newline="\n") as stream:
                 for line in text.splitlines():
                     stream.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
 
@@ -104,8 +107,14 @@ def write_data(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit has somewhere to go
+        _to_nowhere(1)  # so that the flush at exit has somewhere to go
         raise ReaderClosed from None
+
+
+def _to_nowhere(handle: int) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, handle)
+    os.close(nowhere)
 
 
 def duration(seconds: float) -> str:

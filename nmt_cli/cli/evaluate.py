@@ -31,7 +31,7 @@ class EvaluateOptions:
     json: bool = False
     score_only: bool = False
     fail_under: str = ""
-    target: str = "en"
+    target: str | None = None
 
 
 def run_evaluate(
@@ -50,10 +50,12 @@ def run_evaluate(
         ScoreError: A score of `fail_under` was not reached; everything was printed first.
     """
     limits = _limits(options.fail_under)
-    for metric in (*options.metrics, *limits):
-        check_metric(metric)
+    for option, names in (("--metrics", options.metrics), ("--fail-under", tuple(limits))):
+        for metric in names:
+            check_metric(metric, option)
     if (run is None) == (hypotheses is None) or (hypotheses is None) != (references is None):
         raise ConfigError("expected a run folder, or --hypotheses FILE with --references FILE; see nmt evaluate --help")
+    _check_fits(options, search, run)
     messages = Messages()
     if run is not None:
         results = _score_run(RunFolder.open(run), options, search, limits, messages)
@@ -64,10 +66,20 @@ def run_evaluate(
         _check_single(options, 1, len(metrics))
         lines, truth = _aligned(hypotheses, references)
         warn_if_tokenised(lines, str(hypotheses), messages)
+        warn_if_tokenised(truth, str(references), messages)
         metrics = tuple(dict.fromkeys((*metrics, *limits)))
-        results = {hypotheses.name: [score_corpus(metric, lines, truth, target=options.target) for metric in metrics]}
+        results = {hypotheses.name: [score_corpus(metric, lines, truth, target=options.target or "en") for metric in metrics]}
     _print(results, options)
     _check_limits(results, limits)
+
+
+def _check_fits(options: EvaluateOptions, search: SearchOptions, run: Path | None) -> None:
+    if run is None and (options.splits or search != SearchOptions()):
+        raise ConfigError("--hypotheses are scored as they are: --split and the options of translation belong to a run folder")
+    if run is not None and options.target is not None:
+        raise ConfigError("--target belongs to --hypotheses; a run folder knows its languages")
+    if options.json and options.score_only:
+        raise ConfigError("--json and --score-only are two forms of the output: give one of them")
 
 
 def translate_split(translator: Translator, folder: RunFolder, split: str) -> tuple[list[str], list[str], list[str]]:
@@ -100,6 +112,8 @@ def _score_run(
 
 def _aligned(hypotheses: Path, references: Path) -> tuple[list[str], list[str]]:
     lines, truth = read_lines(hypotheses), read_lines(references)
+    if not lines and not truth:
+        raise DataError(f"{hypotheses}: expected at least one line to score, but it is empty")
     if len(lines) != len(truth):
         raise DataError(
             f"expected as many hypotheses as references, but {hypotheses} has {len(lines)} lines and {references} has "
@@ -156,7 +170,7 @@ def _limits(text: str) -> dict[str, float]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         metric, _, value = part.partition("=")
         try:
-            limits[metric] = float(value)
+            limits[metric.strip()] = float(value)
         except ValueError:
             raise ConfigError(f"--fail-under: expected metric=score, for example bleu=30, but is {part!r}") from None
     return limits

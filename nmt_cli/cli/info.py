@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from nmt_cli.cli.console import duration, print_data, table_text
 from nmt_cli.config import Config, Seq2SeqConfig
+from nmt_cli.evaluation.report import format_score
+from nmt_cli.evaluation.scores import Score
 from nmt_cli.runs.folder import RunFolder
 
 
@@ -15,7 +16,7 @@ def run_info(run: Path) -> None:
     """Print model, corpora, training, scores and checkpoints of a run."""
     folder = RunFolder.open(run)
     config, manifest = folder.config(), folder.manifest()
-    print_data("\n".join([*_facts(folder, config, manifest), "", *_checkpoints(folder), *_scores(folder)]).rstrip())
+    print_data("\n".join([*_facts(folder, config, manifest), "", *_checkpoints(folder), *_scores(folder, config)]).rstrip())
 
 
 def describe_model(config: Config) -> str:
@@ -35,7 +36,7 @@ def describe_model(config: Config) -> str:
 
 def _facts(folder: RunFolder, config: Config, manifest: dict[str, Any]) -> list[str]:
     vocabulary, corpora, versions = (manifest.get(key, {}) for key in ("vocabulary", "corpora", "versions"))
-    pairs = {split: records[0]["lines"] if records else 0 for split, records in corpora.items()}
+    pairs = {split: _lines(config, split, [record["lines"] for record in records]) for split, records in corpora.items()}
     finished = manifest.get("finished")
     facts = {
         "run": f"{config.name} ({folder.path}), {_size(folder.path)}",
@@ -50,6 +51,13 @@ def _facts(folder: RunFolder, config: Config, manifest: dict[str, Any]) -> list[
     }
     width = max(map(len, facts))
     return [f"{name:<{width}}  {value}" for name, value in facts.items()]
+
+
+def _lines(config: Config, split: str, lines: list[int]) -> int:
+    """Return the pairs of a set from the lines of its files: a set of two files has its pairs in each of them."""
+    sets = {"train": config.data.train, "valid": config.data.valid or (), **config.data.tests}[split]
+    starts = [sum(len(earlier.paths) for earlier in sets[:index]) for index in range(len(sets))]
+    return sum(lines[start] for start in starts)
 
 
 def _training(folder: RunFolder, finished: dict[str, Any] | None) -> str:
@@ -70,11 +78,12 @@ def _checkpoints(folder: RunFolder) -> list[str]:
     return [table_text(("checkpoint", "names", "validation"), rows, left=3), ""] if rows else ["no checkpoint yet"]
 
 
-def _scores(folder: RunFolder) -> list[str]:
+def _scores(folder: RunFolder, config: Config) -> list[str]:
     rows = []
-    for path in sorted((folder.path / "reports").glob("*.json")):
-        report = json.loads(folder.read_text(f"reports/{path.name}"))
-        rows += [(report["split"], metric, f"{value['score']:.2f}") for metric, value in report["scores"].items()]
+    for split in config.data.tests:
+        if (folder.path / "reports" / f"{split}.json").exists():
+            scores = folder.read_json(f"reports/{split}.json")["scores"]
+            rows += [(split, name, format_score(Score(name, value["score"], ""))) for name, value in scores.items()]
     return [table_text(("split", "metric", "score"), rows, left=2)] if rows else []
 
 

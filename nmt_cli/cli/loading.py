@@ -8,7 +8,7 @@ from pathlib import Path
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.decoding.torch_engine import TorchEngine
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.devices import choose_device, choose_precision, prepare_device
+from nmt_cli.devices import choose_device, prepare_device
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.runs.build import build_model
@@ -53,7 +53,7 @@ def make_translator(
     prepare_device(device)
     model = load_model(folder, options.checkpoint).to(device)
     source, target = folder.tokenizers()
-    engine = TorchEngine(model, device, choose_precision("auto", device))
+    engine = TorchEngine(model, device)  # float32: translations do not depend on batch size and order
     settings = options.settings(config.decoding)
     return Translator(engine, source, target, settings, warn=warn or (lambda _: None), on_progress=on_progress)
 

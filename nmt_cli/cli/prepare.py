@@ -72,11 +72,10 @@ def prepare(
     """Return tokenizers (trained here unless given), examples and a new model."""
     pairs = corpora.pairs["train"]
     source, target = tokenizers or train_tokenizers(config, pairs)
-    random = RandomSource(config.training.seed)
-    torch.manual_seed(config.training.seed)
-    model = build_model(config.model, source_size=len(source.vocabulary), target_size=len(target.vocabulary), random=random).to(
-        device
-    )
+    seed = config.training.seed
+    random = RandomSource(seed)
+    sizes = len(source.vocabulary), len(target.vocabulary)
+    model = build_model(config.model, source_size=sizes[0], target_size=sizes[1], random=random, seed=seed).to(device)
     longest = min(config.data.max_length, model.max_positions or config.data.max_length)
     examples, figures = encode_examples(pairs, source, target, max_length=longest)
     return Prepared(config, corpora, (source, target), examples, figures, model, random, device, precision)
@@ -86,7 +85,7 @@ def train_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Toke
     """Learn the source and the target tokenizer, or one for both, from the training pairs."""
     settings = config.tokenizer
 
-    def learn(lines: list[str]) -> Tokenizer:
+    def learn(lines: list[str], spacing_lines: list[str]) -> Tokenizer:
         return train_tokenizer(
             settings.type,
             lines,
@@ -95,13 +94,16 @@ def train_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Toke
             space_after=settings.space_after,
             min_frequency=settings.min_frequency,
             max_size=settings.vocab_size,
+            model_type=settings.model_type,
+            normalization=settings.normalization,
+            spacing_lines=spacing_lines,
         )
 
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     if settings.shared:
-        shared = learn(sources + targets)
+        shared = learn(sources + targets, targets)
         return shared, shared
-    return learn(sources), learn(targets)
+    return learn(sources, sources), learn(targets, targets)
 
 
 def corpus_table(prepared: Prepared) -> str:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nmt_cli import __version__
 from nmt_cli.cli.console import Messages, duration, print_data
 from nmt_cli.cli.info import describe_model
 from nmt_cli.cli.prepare import Corpora, Prepared, corpus_table, dry_run_text, prepare, read_corpora
 from nmt_cli.cli.train_hooks import Display, Validation, stop_signals, validations_table
-from nmt_cli.cli.train_report import finished_text, report_tests
+from nmt_cli.cli.train_report import finished_text, provenance, report_tests
 from nmt_cli.config_file import LoadedConfig, differences
 from nmt_cli.devices import choose_device, choose_precision, describe_device, prepare_device
-from nmt_cli.errors import ConfigError, RunError
+from nmt_cli.errors import ConfigError, Interrupted, RunError
 from nmt_cli.inspection.plots import draw_curves
 from nmt_cli.models.interface import count_parameters
 from nmt_cli.runs.folder import RunFolder, write_atomically
@@ -38,6 +34,7 @@ FREE_KEYS = {
     "training.log_every",
     "training.keep_best",
     "training.keep_last",
+    "training.early_stopping.patience",
 }
 """Keys that may differ when a run is taken up again: limits, logging, and what is kept."""
 
@@ -65,32 +62,28 @@ def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
     prepare_device(device)
     messages = Messages()
     if options.dry_run:
-        prepared = prepare(loaded.config, read_corpora(loaded.config), None, device, precision)
-        print_data(dry_run_text(prepared))
+        print_data(dry_run_text(prepare(loaded.config, read_corpora(loaded.config), None, device, precision)))
         return
-    if options.resume and not (folder.path / "manifest.json").exists():
-        raise RunError(f"{folder.path}: --resume: there is no run here; run without --resume to start one")
+    check_options(folder, options)
+    show_only = not options.resume and not options.overwrite
+    if show_only and is_finished(folder) and not changed_keys(folder, loaded):
+        show_finished(folder, messages)
+        return
     corpora = read_corpora(loaded.config)
     with folder.locked():
-        plan = plan_run(folder, loaded, corpora, options)
-        if plan == "finished":
-            messages.info(
-                f"{folder.path}: this run is finished; --resume goes on where limits were raised, --overwrite starts anew"
-            )
-            print_data(finished_text(folder))
+        go_on = not options.overwrite and can_go_on(folder, loaded, corpora)
+        if show_only and go_on and is_finished(folder):  # only paths differ: the corpora have moved
+            show_finished(folder, messages)
             return
-        if plan == "new":
-            folder.clear()
-        tokenizers = folder.tokenizers() if plan == "go on" else None
-        prepared = prepare(loaded.config, corpora, tokenizers, device, precision)
-        messages.log = folder.path / "train.log"
-        if plan == "new":
-            write_run(folder, loaded, prepared)
+        prepared = prepare(loaded.config, corpora, folder.tokenizers() if go_on else None, device, precision)
+        if go_on:
+            note_sitting(folder, loaded, prepared)
         else:
-            folder.write_config(loaded.config, loaded.requested)
-        announce(folder, prepared, messages, options)
-        finished = train_model(folder, prepared, messages, go_on=plan == "go on")
-        report_tests(folder, prepared.config, messages, options.device)
+            folder.clear()
+            write_run(folder, loaded, prepared)
+        messages.log = folder.path / "train.log"
+        finished = train_model(folder, prepared, messages, go_on=go_on)
+        report_tests(folder, prepared.config, messages, device)
         folder.write_manifest({**folder.manifest(), "finished": finished})  # last: only a run with its reports is finished
         print_data(finished_text(folder))
 
@@ -98,20 +91,50 @@ def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
 # -- the run folder ----------------------------------------------------------------------------------------------------
 
 
-def plan_run(folder: RunFolder, loaded: LoadedConfig, corpora: Corpora, options: TrainOptions) -> str:
-    """Return what the same command again means here: `new`, `go on`, or `finished`.
+def check_options(folder: RunFolder, options: TrainOptions) -> None:
+    """Refuse options that contradict each other or the folder, before any work.
+
+    Raises:
+        ConfigError: `--resume` and `--overwrite` together.
+        RunError: There is nothing to resume, or the folder holds somebody else's files of our names.
+    """
+    if options.resume and options.overwrite:
+        raise ConfigError("--resume goes on with a run, --overwrite removes it: give one of them")
+    if options.resume and not folder.exists:
+        raise RunError(f"{folder.path}: --resume: there is no run here; run without --resume to start one")
+    folder.refuse_foreign()
+
+
+def changed_keys(folder: RunFolder, loaded: LoadedConfig) -> set[str]:
+    """Return the requested keys that differ from those of the run, but for limits, logging and what is kept."""
+    return set(differences(folder.requested(), loaded.requested)) - FREE_KEYS
+
+
+def is_finished(folder: RunFolder) -> bool:
+    """Return whether there is a finished run. Asks no corpus and writes nothing."""
+    return folder.exists and bool(RunFolder.open(folder.path).manifest().get("finished"))
+
+
+def show_finished(folder: RunFolder, messages: Messages) -> None:
+    """Print the report of a finished run."""
+    messages.info(f"{folder.path}: finished; --resume goes on where limits were raised, --overwrite starts anew")
+    print_data(finished_text(folder))
+
+
+def can_go_on(folder: RunFolder, loaded: LoadedConfig, corpora: Corpora) -> bool:
+    """Return whether there is a checkpoint to go on from; otherwise the run starts anew.
 
     Raises:
         ConfigError: The run was made with another config; the differing keys are named.
-        RunError: There is nothing to resume.
     """
-    if options.overwrite or not (folder.path / "manifest.json").exists():
-        return "new"
+    if not folder.exists:
+        return False
     RunFolder.open(folder.path)
-    manifest = folder.manifest()
-    changed = set(differences(folder.requested(), loaded.requested)) - FREE_KEYS
+    if not (folder.path / "requested.yaml").exists():  # stopped while the folder was made
+        return False
+    changed = changed_keys(folder, loaded)
     data_changed = {key for key in changed if key.startswith(("data.train", "data.valid", "data.tests"))}
-    if same_files(manifest.get("corpora", {}), corpora):
+    if same_files(folder.manifest().get("corpora", {}), corpora):
         changed -= data_changed
     elif not data_changed:
         changed.add("data (the corpus files have changed since)")
@@ -120,9 +143,7 @@ def plan_run(folder: RunFolder, loaded: LoadedConfig, corpora: Corpora, options:
             f"{folder.path}: this run was made with another config; differing: {', '.join(sorted(changed))}. "
             "Use the same config, another --run-dir, or --overwrite"
         )
-    if manifest.get("finished") and not options.resume:
-        return "finished"
-    return "go on" if folder.index().names.get("last") else "new"
+    return "last" in folder.index().names
 
 
 def same_files(recorded: Mapping[str, Any], corpora: Corpora) -> bool:
@@ -132,41 +153,40 @@ def same_files(recorded: Mapping[str, Any], corpora: Corpora) -> bool:
 
 
 def write_run(folder: RunFolder, loaded: LoadedConfig, prepared: Prepared) -> None:
-    """Write what a new run starts with: configs, tokenizers, the sets it is scored on, and last the manifest."""
-    folder.write_config(loaded.config, loaded.requested)
-    folder.write_tokenizers(*prepared.tokenizers)
-    for split, pairs in prepared.corpora.pairs.items():
-        if split != "train":
-            folder.write_split(split, pairs)
+    """Write what a new run starts with: the manifest, tokenizers, the sets it is scored on, and last the configs."""
     source, target = prepared.tokenizers
     folder.write_manifest(
         {
-            "command": sys.argv,
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "versions": {
-                "nmt": __version__,
-                "python": platform.python_version(),
-                **{name: version(name) for name in ("torch", "numpy", "sacrebleu", "safetensors")},
-            },
-            "git_commit": git_commit(),
-            "device": describe_device(prepared.device),
-            "precision": str(prepared.precision).removeprefix("torch."),
+            **sitting(prepared),
             "seed": loaded.config.training.seed,
             "parameters": count_parameters(prepared.model),
             "vocabulary": {"source": len(source.vocabulary), "target": len(target.vocabulary)},
             "corpora": {split: [asdict(record) for record in records] for split, records in prepared.corpora.files.items()},
         }
     )
+    folder.write_tokenizers(*prepared.tokenizers)
+    for split, pairs in prepared.corpora.pairs.items():
+        if split != "train":
+            folder.write_split(split, pairs)
+    folder.write_config(loaded.config, loaded.requested)
 
 
-def git_commit() -> str | None:
-    """Return the commit that nmt itself runs from, or None outside a checkout."""
-    here = Path(__file__).parent
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return found.stdout.strip() or None
+def note_sitting(folder: RunFolder, loaded: LoadedConfig, prepared: Prepared) -> None:
+    """Note in the manifest that the run goes on: it is finished no more, and may do so on another machine."""
+    manifest = folder.manifest()
+    manifest.pop("finished", None)
+    folder.write_manifest({**manifest, "resumed": [*manifest.get("resumed", []), sitting(prepared)]})
+    folder.write_config(loaded.config, loaded.requested)
+
+
+def sitting(prepared: Prepared) -> dict[str, Any]:
+    """Return what is true of this process: command, time, versions, device."""
+    return {
+        "command": sys.argv,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **provenance(prepared.device),
+        "precision": str(prepared.precision).removeprefix("torch."),
+    }
 
 
 # -- training ----------------------------------------------------------------------------------------------------------
@@ -181,15 +201,11 @@ def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go
     state = TrainingState(prepared.model, optimizer, sampler, prepared.random, progress)
     metrics, log = folder.path / "metrics.jsonl", folder.path / "train.log"
     if go_on:
-        checkpoint = folder.checkpoint_path("last")
-        for file in folder.index().checkpoints[checkpoint.name].sha256:
-            folder.verified(checkpoint, file)
-        read_training_state(state, checkpoint)
-        for path in (metrics, log):
-            cut_back(path, state.progress.log_sizes.get(path.name))
-        messages.info(f"going on after update {state.progress.update:,} ({checkpoint.name})")
-    validation = make_validation(prepared, messages)
-    display = Display(messages, metrics, validation)
+        restore(folder, state, (metrics, log))
+    announce(folder, prepared, messages)
+    if go_on:
+        messages.info(f"going on after update {state.progress.update:,}")
+    display = Display(messages, metrics, make_validation(prepared, messages))
     try:
         with stop_signals() as stop_signal:
             trainer = Trainer(
@@ -201,14 +217,20 @@ def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go
                 hooks=display.hooks(stop_signal),
                 logs=(metrics, log),
             )
+            if go_on and (limit := trainer.limit_reached()):
+                messages.info(f"nothing to train: {limit}; raise a limit to go on")
             reason = trainer.fit()
+    except Interrupted:
+        draw_run_curves(folder)
+        raise
     finally:
         display.close()
-        draw_run_curves(folder)
+    draw_run_curves(folder)
     done = state.progress
     messages.info(f"training is over: {reason}; {done.update:,} updates in {duration(done.seconds)}")
-    if any("loss" in row for row in done.history):
-        messages.info(validations_table(done.history, done.best_update))
+    best = done.best()
+    if best is not None:
+        messages.info(validations_table(done.history, int(best.removeprefix("update-"))))
     return {
         "reason": reason,
         "updates": done.update,
@@ -217,16 +239,22 @@ def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go
         "target_tokens": done.tokens,
         "bad_updates": done.bad_updates,
         "metric": done.metric,
-        "best_score": done.best_score,
-        "best_update": done.best_update,
+        "best_checkpoint": best,
+        "best_score": None if best is None else done.kept[best],
     }
 
 
-def cut_back(path: Path, size: int | None) -> None:
-    """Cut an appended file back to what it was when the checkpoint was written."""
-    if path.exists() and size is not None and path.stat().st_size > size:
-        with open(path, "r+b") as stream:
-            stream.truncate(size)
+def restore(folder: RunFolder, state: TrainingState, logs: tuple[Path, ...]) -> None:
+    """Put `state` back to the last checkpoint, and cut the appended files back to what they were then."""
+    checkpoint = folder.checkpoint_path("last")
+    for file in folder.index().checkpoints[checkpoint.name].sha256:
+        folder.verified(checkpoint, file)
+    read_training_state(state, checkpoint)
+    for path in logs:
+        size = state.progress.log_sizes.get(path.name)
+        if path.exists() and size is not None and path.stat().st_size > size:
+            with open(path, "r+b") as stream:
+                stream.truncate(size)
 
 
 def make_validation(prepared: Prepared, messages: Messages) -> Validation | None:
@@ -238,23 +266,22 @@ def make_validation(prepared: Prepared, messages: Messages) -> Validation | None
     for rule, count in figures.dropped.items():
         messages.warn(f"validation loss leaves out {count} pairs: {rule}")
     lines = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    return Validation(
-        prepared.config, examples, lines, prepared.tokenizers, device=prepared.device, precision=prepared.precision
-    )
+    return Validation(prepared, examples, lines, messages)
 
 
 def draw_run_curves(folder: RunFolder) -> None:
     """Draw `curves.png` from `metrics.jsonl`."""
     path = folder.path / "metrics.jsonl"
     if path.exists():
-        events = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")  # a last line may have been cut short
+        events = [json.loads(line) for line in whole.splitlines()]
         write_atomically(folder.path / "curves.png", draw_curves(events, folder.config().name))
 
 
 # -- telling -----------------------------------------------------------------------------------------------------------
 
 
-def announce(folder: RunFolder, prepared: Prepared, messages: Messages, options: TrainOptions) -> None:
+def announce(folder: RunFolder, prepared: Prepared, messages: Messages) -> None:
     """Say what is about to be trained, and warn of what looks wrong."""
     messages.info(corpus_table(prepared))
     figures = prepared.figures
@@ -264,5 +291,10 @@ def announce(folder: RunFolder, prepared: Prepared, messages: Messages, options:
                 f"{share:.0%} of the {side} training tokens are unknown words; lower tokenizer.min_frequency, raise "
                 "tokenizer.vocab_size, or look at the corpus"
             )
+    asked, sizes = prepared.config.tokenizer.vocab_size, sorted({len(t.vocabulary) for t in prepared.tokenizers})
+    if asked is not None and prepared.config.tokenizer.type == "sentencepiece" and sizes != [asked]:
+        messages.info(
+            f"asked for {asked:,} pieces, got {' and '.join(f'{size:,}' for size in sizes)}: the corpus fills no more"
+        )
     messages.info(f"{describe_model(prepared.config)}; {count_parameters(prepared.model):,} parameters")
     messages.info(f"training on {describe_device(prepared.device)} into {folder.path}")

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-import torch
-
 from nmt_cli.cli.console import Messages, duration, progress_bar, table_text
-from nmt_cli.config import Config
+from nmt_cli.cli.prepare import Prepared
 from nmt_cli.decoding.engine import SearchSettings
 from nmt_cli.decoding.torch_engine import TorchEngine
 from nmt_cli.decoding.translator import Translator, TranslatorSettings
+from nmt_cli.errors import disk_errors
 from nmt_cli.evaluation.scores import score_corpus
 from nmt_cli.models.interface import Seq2Seq
-from nmt_cli.runs.folder import disk_errors
 from nmt_cli.text.batching import in_order
 from nmt_cli.text.examples import Examples
-from nmt_cli.text.tokenizers import Tokenizer
 from nmt_cli.training.loop import TrainingHooks, UpdateReport, ValidationReport, validation_scores
 
 SAMPLES = 3
@@ -36,28 +33,25 @@ class Validation:
     """Scores a model on the validation set and keeps a few translations to look at.
 
     Args:
-        config: The run's config.
+        prepared: Config, tokenizers, device and precision of the run.
         examples: The validation pairs as ids.
         lines: Source and target lines.
-        tokenizers: Source and target tokenizer.
-        device: Where to compute.
-        precision: float32 or bfloat16.
+        messages: Told once of each line that is cut.
     """
 
     def __init__(
-        self,
-        config: Config,
-        examples: Examples,
-        lines: tuple[Sequence[str], Sequence[str]],
-        tokenizers: tuple[Tokenizer, Tokenizer],
-        *,
-        device: torch.device,
-        precision: torch.dtype,
+        self, prepared: Prepared, examples: Examples, lines: tuple[Sequence[str], Sequence[str]], messages: Messages
     ) -> None:
-        self.config, self.examples = config, examples
+        self.config, self.examples = prepared.config, examples
         self.sources, self.references = lines
-        self.tokenizers, self.device, self.precision = tokenizers, device, precision
+        self.tokenizers, self.device, self.precision = prepared.tokenizers, prepared.device, prepared.precision
         self.samples: list[tuple[str, str, str]] = []
+        self._messages, self._warned = messages, set[str]()
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            self._messages.warn(f"validation set: {text}")
 
     def __call__(self, model: Seq2Seq) -> dict[str, float]:
         """Return loss, perplexity and accuracy under teacher forcing, and the scores of greedy translations."""
@@ -71,7 +65,7 @@ class Validation:
             batch_tokens=self.config.decoding.batch_tokens,
             max_source_length=self.config.decoding.max_source_length,
         )
-        translator = Translator(TorchEngine(model, self.device, self.precision), *self.tokenizers, settings)
+        translator = Translator(TorchEngine(model, self.device), *self.tokenizers, settings, warn=self._warn)
         translations = translator.translate(self.sources)
         step = max(1, len(self.sources) // SAMPLES)
         self.samples = [(self.sources[i], translations[i], self.references[i]) for i in range(0, len(self.sources), step)][
@@ -102,8 +96,8 @@ class Display:
     def on_step(self, fraction: float, remaining: float) -> None:
         """Move the progress bar."""
         if not self.bar.disable:
-            self.bar.n = fraction  # a share, which the bar shows in percent
-            self.bar.set_postfix_str(f"{duration(remaining)} left")
+            self.bar.set_postfix_str(f"{duration(remaining)} left", refresh=False)
+            self.bar.update(fraction - self.bar.n)
 
     def on_update(self, report: UpdateReport) -> None:
         """Log one line."""
@@ -126,7 +120,11 @@ class Display:
             }
         )
         best = f"  <- best {report.metric}" if report.is_best else ""
-        self.messages.info(f"update {report.update:>6,}  validation: {format_scores(report.scores)}{best}")
+        greedy = "; scores are of greedy translations" if self.validation and self.validation.samples else ""
+        self.messages.info(
+            f"update {report.update:>6,}  validation: {format_scores(report.scores)}{best}\n"
+            f"               accuracy {report.scores['accuracy']:.1f} (teacher-forced){greedy}"
+        )
         for source, translation, reference in self.validation.samples if self.validation else []:
             self.messages.info(f"    {source}\n      -> {translation}\n      == {reference}")
 
@@ -141,10 +139,9 @@ class Display:
 
 
 def format_scores(scores: Mapping[str, float]) -> str:
-    """Return scores in one line; accuracy is named as measured under teacher forcing."""
-    names = {"accuracy": "accuracy (teacher-forced)", "bleu": "BLEU (greedy)", "chrf": "chrF (greedy)"}
-    forms = {"loss": ".3f", "perplexity": ".2f"}
-    return "  ".join(f"{names.get(name, name)} {value:{forms.get(name, '.1f')}}" for name, value in scores.items())
+    """Return scores in one line, accuracy left out."""
+    forms = {"loss": "loss {:.3f}", "perplexity": "perplexity {:.2f}", "bleu": "BLEU {:.1f}", "chrf": "chrF {:.1f}"}
+    return "  ".join(form.format(scores[name]) for name, form in forms.items() if name in scores)
 
 
 def validations_table(history: Sequence[Mapping[str, float]], best_update: int) -> str:
@@ -170,7 +167,7 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
 
     def note(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        sys.stderr.write("\nstopping after this update; everything will be saved (the same again ends at once)\n")
+        os.write(2, b"\nstopping after this update; everything will be saved (the same again ends at once)\n")
         for each, handler in before.items():
             signal.signal(each, handler)
 

@@ -6,15 +6,17 @@ import contextlib
 import os
 import select
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from nmt_cli.cli.console import Messages, advance, progress_bar, write_data
 from nmt_cli.cli.loading import make_translator
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.decoding.translator import CHUNK_LINES, Translator
-from nmt_cli.runs.folder import RunFolder, disk_errors
+from nmt_cli.errors import ConfigError, disk_errors
+from nmt_cli.runs.folder import RunFolder, current_umask
 from nmt_cli.text.parallel import decode_lines, open_corpus_file
 
 
@@ -59,25 +61,36 @@ def _output(out: Path | None) -> Iterator[Callable[[str], None]]:
     if out is None:
         yield write_data
         return
-    part = out.with_name(f".{out.name}.part")
+    if out.exists() and not out.is_file():
+        if out.is_dir():
+            raise ConfigError(f"--out {out}: expected a file, but it is a folder")
+        with disk_errors(out), open(out, "w", encoding="utf-8", newline="\n") as stream:  # a device or a named pipe
+            yield _writer(stream, out)
+        return
+    target = out.resolve()  # a link stays, what it points to is replaced
     with disk_errors(out):
-        stream = open(part, "w", encoding="utf-8", newline="\n")  # noqa: SIM115 - closed below
+        handle, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
-        with stream:
-
-            def write_part(text: str) -> None:
-                with disk_errors(out):
-                    stream.write(text)
-
-            yield write_part
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+            yield _writer(stream, out)
             with disk_errors(out):
                 stream.flush()
                 os.fsync(stream.fileno())
         with disk_errors(out):
-            os.replace(part, out)
+            os.chmod(part, 0o666 & ~current_umask())
+            os.replace(part, target)
     except BaseException:
-        part.unlink(missing_ok=True)
+        Path(part).unlink(missing_ok=True)
         raise
+
+
+def _writer(stream: TextIO, out: Path) -> Callable[[str], None]:
+    def write(text: str) -> None:
+        with disk_errors(out):
+            stream.write(text)
+            stream.flush()
+
+    return write
 
 
 def _pipe_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:

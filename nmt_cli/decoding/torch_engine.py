@@ -9,6 +9,7 @@ import torch
 
 from nmt_cli.decoding.engine import Hypothesis, SearchSettings
 from nmt_cli.decoding.search import search
+from nmt_cli.devices import autocast
 from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.text.batching import pad
 from nmt_cli.text.vocab import EOS
@@ -18,7 +19,7 @@ class TorchEngine:
     """Engine over a model.
 
     Args:
-        model: The model, on `device`.
+        model: The model, on `device`; its mode is left as it was.
         device: Where to compute.
         precision: float32, or bfloat16 for autocast.
     """
@@ -32,10 +33,10 @@ class TorchEngine:
         """Translate one batch; see `Engine`."""
         training = self.model.training
         self.model.eval()
+        ids, visible = pad([np.array([*source, EOS], dtype=np.int32) for source in sources])
+        limits = [self._limit(len(source) + 1, settings) for source in sources]
         try:
-            ids, visible = pad([np.array([*source, EOS], dtype=np.int32) for source in sources])
-            limits = [self._limit(len(source) + 1, settings) for source in sources]
-            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.precision == torch.bfloat16):
+            with autocast(self.device, self.precision):
                 encoded = self.model.encoder(ids.to(self.device), visible.to(self.device))
                 return search(self.model, encoded, limits, settings)
         finally:

@@ -128,7 +128,7 @@ class Translator:
             return [ids]
         message = f"line {line} has {len(ids) + 1} tokens with its end mark, more than the limit of {limit}"
         if self.settings.long_lines == "error":
-            raise DataError(f"{message}; shorten it, raise --max-source-length, or use --long-lines cut or split")
+            raise DataError(f"{message}; shorten it, or use --long-lines cut or split")
         room = max(1, limit - 1)
         if self.settings.long_lines == "cut":
             self._warn(f"{message}; it was cut")

@@ -43,10 +43,10 @@ def score_corpus(metric: str, hypotheses: Sequence[str], references: Sequence[st
     return METRICS[metric](metric, hypotheses, references, target)
 
 
-def check_metric(metric: str) -> None:
-    """Raise a `ConfigError` that names the nearest metric when `metric` is unknown."""
+def check_metric(metric: str, option: str = "--metrics") -> None:
+    """Raise a `ConfigError` that names the nearest metric when `metric`, given by `option`, is unknown."""
     if metric not in METRICS:
-        raise ConfigError(f"--metrics: unknown metric {metric!r}{nearest(metric, METRICS) or '.'} Known: {', '.join(METRICS)}")
+        raise ConfigError(f"{option}: unknown metric {metric!r}{nearest(metric, METRICS) or '.'} Known: {', '.join(METRICS)}")
 
 
 def _sacrebleu(name: str, **options: Any) -> Callable[[str, Sequence[str], Sequence[str], str], Score]:

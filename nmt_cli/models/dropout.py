@@ -25,7 +25,8 @@ class RandomSource:
     def __init__(self, *seed: int) -> None:
         self._seed = seed
         self._bytes = np.random.Generator(np.random.SFC64(list(seed)))
-        self._generators: dict[torch.device, torch.Generator] = {}
+        self._generators: dict[str, torch.Generator] = {}  # by kind of device: a model is on one of a kind
+        self._saved: dict[str, list[int]] = {}
 
     def mask(self, like: Tensor, drop_level: int) -> Tensor:
         """Return a bool mask of the shape of `like` that is False with probability `drop_level` / 256."""
@@ -42,7 +43,7 @@ class RandomSource:
             "bytes": [int(word) for word in state["state"]["state"]],
             "has_uint32": int(state["has_uint32"]),
             "uinteger": int(state["uinteger"]),
-            "devices": {str(device): generator.get_state().tolist() for device, generator in self._generators.items()},
+            "devices": {kind: generator.get_state().tolist() for kind, generator in self._generators.items()},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -53,16 +54,18 @@ class RandomSource:
             "has_uint32": state["has_uint32"],
             "uinteger": state["uinteger"],
         }
-        for name, values in state["devices"].items():
-            if torch.device(name).type in {"cpu"} | ({"cuda"} if torch.cuda.is_available() else set()):
-                self._generator(torch.device(name)).set_state(torch.tensor(values, dtype=torch.uint8))
+        self._generators, self._saved = {}, dict(state["devices"])
 
     def _generator(self, device: torch.device) -> torch.Generator:
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(
-                int(np.random.SeedSequence(list(self._seed)).generate_state(1)[0])
-            )
-        return self._generators[device]
+        """Return the generator of a kind of device, in its restored state where there is one."""
+        if device.type not in self._generators:
+            generator = torch.Generator(device)
+            if device.type in self._saved:
+                generator.set_state(torch.tensor(self._saved[device.type], dtype=torch.uint8))
+            else:
+                generator.manual_seed(int(np.random.SeedSequence(list(self._seed)).generate_state(1)[0]))
+            self._generators[device.type] = generator
+        return self._generators[device.type]
 
 
 class _Masked(torch.autograd.Function):

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Protocol, Self
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -125,17 +126,21 @@ def count_parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def initialise(module: nn.Module) -> None:
-    """Set all weights: Xavier-uniform matrices, embeddings from N(0, 1/D), zero biases. Draws from torch's global generator.
+def initialise(module: nn.Module, generator: torch.Generator) -> None:
+    """Set all weights: Xavier-uniform matrices, embeddings from N(0, 1/D), zero biases.
 
     Reference: Glorot, Bengio 2010.
+
+    Args:
+        module: The model, on the CPU.
+        generator: Where the randomness comes from.
     """
     embeddings = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding)}
     norms = {id(parameter) for part in module.modules() if isinstance(part, nn.LayerNorm) for parameter in part.parameters()}
     for parameter in module.parameters():
         if id(parameter) in embeddings:
-            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+            nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5, generator=generator)
         elif parameter.dim() > 1:
-            nn.init.xavier_uniform_(parameter)
+            nn.init.xavier_uniform_(parameter, generator=generator)
         elif id(parameter) not in norms:
             nn.init.zeros_(parameter)

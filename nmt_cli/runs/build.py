@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import nn
 
 from nmt_cli.attention.positional import LearnedPositions, SinusoidalPositions
@@ -14,21 +15,22 @@ from nmt_cli.models.transformer import Embedder, TransformerDecoder, Transformer
 
 
 def build_model(
-    config: Seq2SeqConfig | TransformerConfig, *, source_size: int, target_size: int, random: RandomSource
+    config: Seq2SeqConfig | TransformerConfig, *, source_size: int, target_size: int, random: RandomSource, seed: int = 0
 ) -> Seq2Seq:
-    """Return a new model with initial weights, drawn from torch's global generator.
+    """Return a new model with initial weights.
 
     Args:
         config: The model section.
         source_size: Real size of the source vocabulary.
         target_size: Real size of the target vocabulary.
         random: Where dropout takes its randomness from.
+        seed: Seed of the weights.
     """
     if isinstance(config, Seq2SeqConfig):
         model = _recurrent(config, source_size, target_size, random)
     else:
         model = _transformer(config, source_size, target_size, random)
-    initialise(model)
+    initialise(model, torch.Generator().manual_seed(seed))
     return model
 
 

@@ -6,7 +6,6 @@ config.yaml requested.yaml manifest.json data/ tokenizer/ checkpoints/ metrics.j
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -20,30 +19,14 @@ from typing import Any
 
 from nmt_cli.config import Config
 from nmt_cli.config_file import dump_config, dump_yaml, parse_config, parse_tree
-from nmt_cli.errors import ConfigError, DataError, ResourceError, RunError, nearest
+from nmt_cli.errors import ConfigError, DataError, RunError, disk_errors, nearest
 from nmt_cli.text.parallel import Pair, read_lines
 from nmt_cli.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_files
 
 FORMAT_VERSION = 1
-OURS = (
-    "config.yaml",
-    "requested.yaml",
-    "manifest.json",
-    "metrics.jsonl",
-    "curves.png",
-    "train.log",
-    "data/*.source.txt",
-    "data/*.target.txt",
-    "tokenizer/*.vocab",
-    "tokenizer/*.json",
-    "checkpoints/index.json",
-    "checkpoints/update-*",
-    "checkpoints/.update-*",
-    "reports/*.json",
-    "reports/*.md",
-    "reports/*.hypotheses.txt",
-)
-"""Everything we write into a run folder; `--overwrite` removes nothing else."""
+FILES = ("config.yaml", "requested.yaml", "manifest.json", "metrics.jsonl", "curves.png", "train.log")
+FOLDERS = ("data", "tokenizer", "checkpoints", "reports")
+TOKENIZER_FILES = tuple(f"{stem}.{suffix}" for stem in ("source", "target", "shared") for suffix in ("json", "vocab", "model"))
 
 
 @dataclass(frozen=True)
@@ -63,17 +46,6 @@ class CheckpointIndex:
     checkpoints: dict[str, CheckpointRecord] = field(default_factory=dict)
 
 
-@contextlib.contextmanager
-def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full disk into a `ResourceError` and any other failure to write into a `RunError`, both naming `path`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-            raise ResourceError(f"{path}: cannot write: no space left ({error.strerror}); free some and run again") from None
-        raise RunError(f"{path}: cannot write: {error.strerror or error}") from None
-
-
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file that appears whole or not at all: temporary sibling, fsync, rename.
 
@@ -90,7 +62,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
                 stream.write(data)
                 stream.flush()
                 os.fsync(stream.fileno())
-            os.chmod(temporary, 0o644)
+            os.chmod(temporary, 0o666 & ~current_umask())
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -116,11 +88,11 @@ class RunFolder:
         Raises:
             RunError: It is not a run folder, or a newer version of nmt made it.
         """
-        if not (path / "manifest.json").is_file():
+        folder = cls(path)
+        if not folder.exists:
             what = "is not a run folder: it has no manifest.json" if path.is_dir() else "does not exist"
             others = [entry.name for entry in path.parent.glob("*") if (entry / "manifest.json").is_file()] if path.name else []
             raise RunError(f"{path}: expected a run folder as `nmt train` makes it, but it {what}{nearest(path.name, others)}")
-        folder = cls(path)
         version = folder.manifest().get("format")
         if not isinstance(version, int) or version > FORMAT_VERSION:
             raise RunError(f"{path}: made by a newer nmt (format {version}, this one reads up to {FORMAT_VERSION}); update nmt")
@@ -139,25 +111,57 @@ class RunFolder:
         with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise RunError(f"{self.path}: another `nmt train` is at work in this folder; wait for it or stop it") from None
-            yield
+            except OSError as error:
+                raise RunError(f"{self.path}: this file system cannot lock a run folder: {error.strerror}") from None
+            try:
+                yield
+            finally:
+                if not self.exists:  # nothing came of it: leave no trace
+                    (self.path / ".lock").unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):
+                        self.path.rmdir()
+
+    @property
+    def exists(self) -> bool:
+        """Whether this is a run folder: the manifest is the first file that a run writes."""
+        return (self.path / "manifest.json").is_file()
+
+    def refuse_foreign(self) -> None:
+        """Raise a `RunError` where there is no run, but files with our names: they are somebody else's."""
+        found = [name for name in FILES if (self.path / name).exists()]
+        if found and not self.exists:
+            raise RunError(
+                f"{self.path}: expected a new or empty folder or an earlier run, but it holds {', '.join(found)} and no "
+                "manifest.json, so that these files are not ours; choose another --run-dir"
+            )
 
     def clear(self) -> None:
         """Remove what we wrote; files of others stay."""
         with disk_errors(self.path):
-            folders = [self.path / name for name in {pattern.partition("/")[0] for pattern in OURS if "/" in pattern}]
-            for folder in folders:
-                if folder.is_symlink():  # what it points to is not ours
-                    folder.unlink()
-            for path in [path for pattern in OURS for path in self.path.glob(pattern)]:
+            for folder in FOLDERS:
+                if (self.path / folder).is_symlink():  # what it points to is not ours
+                    (self.path / folder).unlink()
+            for path in self._ours():
                 if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
                 else:
                     path.unlink(missing_ok=True)
-            for folder in folders:
+            for folder in FOLDERS:
                 with contextlib.suppress(OSError):  # somebody else's files are in it, or it is not there
-                    folder.rmdir()
+                    (self.path / folder).rmdir()
+
+    def _ours(self) -> list[Path]:
+        """Return the paths of everything that we write."""
+        paths = [self.path / name for name in FILES]
+        paths += [self.path / "tokenizer" / name for name in TOKENIZER_FILES]
+        paths += [self.path / "checkpoints" / "index.json"]
+        paths += [path for pattern in ("update-*", ".update-*") for path in (self.path / "checkpoints").glob(pattern)]
+        for split in self.splits():
+            paths += [self.path / "data" / f"{split}.{side}.txt" for side in ("source", "target")]
+            paths += [self.path / "reports" / f"{split}.{suffix}" for suffix in ("json", "md", "hypotheses.txt")]
+        return paths
 
     # -- config, manifest, tokenizers, data ----------------------------------------------------------------------------
 
@@ -191,10 +195,13 @@ class RunFolder:
 
     def requested(self) -> dict[str, Any]:
         """Return what the user asked for."""
-        return parse_tree(self.read_text("requested.yaml"), str(self.path / "requested.yaml"))
+        tree = parse_tree(self.read_text("requested.yaml"), str(self.path / "requested.yaml"))
+        if "data" not in tree:
+            raise RunError(f"{self.path / 'requested.yaml'}: expected the config that was asked for, but it is damaged")
+        return tree
 
     def write_config(self, config: Config, requested: dict[str, Any]) -> None:
-        """Write both config files."""
+        """Write both config files, `requested.yaml` last."""
         write_atomically(self.path / "config.yaml", dump_config(config))
         write_atomically(self.path / "requested.yaml", dump_yaml(requested))
 
@@ -217,7 +224,7 @@ class RunFolder:
         """Return the source and the target tokenizer."""
         folder = self.path / "tokenizer"
         try:
-            if (folder / "shared.vocab").exists():
+            if (folder / "shared.json").exists():
                 shared = load_tokenizer(folder, "shared")
                 return shared, shared
             return load_tokenizer(folder, "source"), load_tokenizer(folder, "target")
@@ -290,7 +297,7 @@ class RunFolder:
         expected = index.checkpoints[folder.name].sha256.get(file)
         if not path.is_file() or file_sha256(path) != expected:
             others = [str(record.update) for name, record in index.checkpoints.items() if name != folder.name]
-            hint = f"try --checkpoint {others[-1]}" if others else "there is no other checkpoint in this run"
+            hint = f"checkpoint {others[-1]} may still be whole" if others else "there is no other checkpoint in this run"
             raise RunError(f"{path}: this checkpoint file is missing, cut short or changed since it was written; {hint}")
         return path
 
@@ -314,10 +321,12 @@ class RunFolder:
                     _fsync(path)
                     digests[path.name] = file_sha256(path)
                 _fsync(temporary)
-                if final.exists():  # the same update again, after a resume: the new one takes its place
-                    shutil.rmtree(final)
-                os.chmod(temporary, 0o755)
+                os.chmod(temporary, 0o777 & ~current_umask())
+                replaced = Path(f"{temporary}.old")
+                if final.exists():  # of a run that was stopped between this checkpoint and its entry in the index
+                    os.replace(final, replaced)
                 os.replace(temporary, final)
+                shutil.rmtree(replaced, ignore_errors=True)
                 _fsync(final.parent)
             except BaseException:
                 shutil.rmtree(temporary, ignore_errors=True)
@@ -325,13 +334,19 @@ class RunFolder:
         index = self.index()
         self.write_index(CheckpointIndex(index.names, {**index.checkpoints, name: CheckpointRecord(update, scores, digests)}))
 
-    def remove_checkpoints(self, keep: set[str]) -> None:
-        """Remove all checkpoint folders but those in `keep`, from the index first."""
+    def name_checkpoints(self, names: dict[str, str], *, keep: set[str]) -> None:
+        """Give names to checkpoint folders and remove those not in `keep`, from the index first.
+
+        Args:
+            names: Name such as `best` -> folder.
+            keep: Folders to keep.
+        """
         index = self.index()
-        kept = {name: record for name, record in index.checkpoints.items() if name in keep}
-        self.write_index(CheckpointIndex({n: f for n, f in index.names.items() if f in kept}, kept))
-        for name in index.checkpoints.keys() - kept.keys():
-            shutil.rmtree(self.path / "checkpoints" / name, ignore_errors=True)
+        kept = {folder: record for folder, record in index.checkpoints.items() if folder in keep}
+        all_names = {name: folder for name, folder in {**index.names, **names}.items() if folder in kept}
+        self.write_index(CheckpointIndex(all_names, kept))
+        for folder in index.checkpoints.keys() - kept.keys():
+            shutil.rmtree(self.path / "checkpoints" / folder, ignore_errors=True)
         for leftover in (self.path / "checkpoints").glob(".update-*"):
             shutil.rmtree(leftover, ignore_errors=True)
 
@@ -340,6 +355,13 @@ def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file as hexadecimal digits."""
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def current_umask() -> int:
+    """Return the permissions that new files of this process do not get."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _fsync(path: Path) -> None:

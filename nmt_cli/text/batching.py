@@ -156,7 +156,7 @@ class BatchSampler:
 
 
 def in_order(examples: Examples, *, tokens: int) -> Iterator[Batch]:
-    """Yield every pair once, sorted by length, in batches of at most `tokens` sentences x longest target."""
-    ranked = np.lexsort((examples.source_lengths, examples.target_lengths))
-    for group in group_by_budget(ranked, examples.target_lengths, tokens=tokens, sentences=None):
+    """Yield every pair once, sorted by length, in batches of at most `tokens` sentences x longest side."""
+    lengths = np.maximum(examples.source_lengths, examples.target_lengths)
+    for group in group_by_budget(np.argsort(lengths, kind="stable"), lengths, tokens=tokens, sentences=None):
         yield make_batch(examples, group)

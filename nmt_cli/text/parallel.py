@@ -50,9 +50,7 @@ def open_corpus_file(path: str | Path) -> Iterator[BinaryIO]:
     """
     try:
         with open(path, "rb") as raw:
-            magic = raw.read(2)
-            raw.seek(0)
-            if magic == GZIP_MAGIC:
+            if raw.peek(2)[:2] == GZIP_MAGIC:  # a named pipe cannot be read twice
                 with gzip.open(raw, "rb") as unzipped:
                     yield unzipped  # type: ignore[misc]  # a GzipFile reads like a BinaryIO
             else:

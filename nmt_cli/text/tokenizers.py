@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
 from nmt_cli.errors import RunError
-from nmt_cli.text.parallel import read_lines
+from nmt_cli.text.parallel import open_corpus_file, read_lines
 from nmt_cli.text.vocab import SPECIALS, UNK, Vocabulary
 
 SPACE_SIGN = "▁"  # U+2581
@@ -23,6 +23,7 @@ SPACE_SIGN = "▁"  # U+2581
 class Tokenizer(Protocol):
     """What every kind of tokenizer does. Ids hold no begin or end mark."""
 
+    kind: ClassVar[str]
     vocabulary: Vocabulary
 
     def split(self, line: str) -> list[str]:
@@ -35,7 +36,10 @@ class Tokenizer(Protocol):
         """Return the plain text of ids. Special ids other than unknown are left out."""
 
     def settings(self) -> dict[str, object]:
-        """Return what, beside the vocabulary, makes this tokenizer again."""
+        """Return what, beside the stored file, makes this tokenizer again."""
+
+    def stored(self) -> tuple[str, str | bytes]:
+        """Return the suffix and the content of the file that holds the vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,17 @@ class WordTokenizer:
         settings: WordSettings,
         min_frequency: int = 1,
         max_size: int | None = None,
+        spacing_lines: Sequence[str] | None = None,
     ) -> Self:
-        """Learn vocabulary and spacing from raw lines."""
+        """Learn vocabulary and spacing from raw lines; the spacing from `spacing_lines` where these are given."""
         counts: Counter[str] = Counter()
         before: Counter[tuple[str, bool]] = Counter()
         after: Counter[tuple[str, bool]] = Counter()
         for line in lines:
             counts.update(split_words(line, settings))
+            if spacing_lines is None:
+                _count_spacing(line, settings, before, after)
+        for line in spacing_lines or ():
             _count_spacing(line, settings, before, after)
         learned = WordSettings(
             settings.lowercase,
@@ -111,6 +119,10 @@ class WordTokenizer:
     def settings(self) -> dict[str, object]:
         """Return the settings as plain values."""
         return asdict(self._settings)
+
+    def stored(self) -> tuple[str, str]:
+        """Return the suffix and the content of the vocabulary file: one token a line."""
+        return ".vocab", self.vocabulary.to_text()
 
 
 def split_words(line: str, settings: WordSettings) -> list[str]:
@@ -190,6 +202,10 @@ class CharTokenizer:
         """Return the settings as plain values."""
         return asdict(self._settings)
 
+    def stored(self) -> tuple[str, str]:
+        """Return the suffix and the content of the vocabulary file: one token a line."""
+        return ".vocab", self.vocabulary.to_text()
+
 
 def _characters(line: str, settings: CharSettings) -> list[str]:
     line = line.lower() if settings.lowercase else line
@@ -205,39 +221,78 @@ def train_tokenizer(
     space_after: str = "",
     min_frequency: int = 1,
     max_size: int | None = None,
+    model_type: str = "bpe",
+    normalization: str = "identity",
+    spacing_lines: Sequence[str] | None = None,
 ) -> Tokenizer:
-    """Learn a tokenizer of the named kind (`word` or `char`) from raw lines."""
+    """Learn a tokenizer from raw lines. What a kind has no use for is ignored here and refused by the config.
+
+    Args:
+        kind: `word`, `char` or `sentencepiece`.
+        lines: Raw lines.
+        lowercase: Lower-case the text first.
+        space_before: Words: see `WordSettings`.
+        space_after: Words: see `WordSettings`.
+        min_frequency: Words and characters seen less often are unknown.
+        max_size: Upper limit of entries, special tokens included; None: no limit (8,000 pieces).
+        model_type: Pieces: `bpe` or `unigram`.
+        normalization: Pieces: a rule of sentencepiece.
+        spacing_lines: Words: lines that show how marks are written, where not all of `lines` do; for a vocabulary that both
+            sides share, the target side.
+    """
+    if kind == "sentencepiece":
+        from nmt_cli.text.pieces import DEFAULT_VOCABULARY, PieceSettings, PieceTokenizer
+
+        return PieceTokenizer.train(
+            lines,
+            model_type=model_type,
+            vocabulary_size=max_size or DEFAULT_VOCABULARY,
+            normalization=normalization,
+            settings=PieceSettings(lowercase),
+        )
     if kind == CharTokenizer.kind:
         chars = CharSettings(lowercase)
         return CharTokenizer.train(lines, settings=chars, min_frequency=min_frequency, max_size=max_size)
     words = WordSettings(lowercase, space_before, space_after)
-    return WordTokenizer.train(lines, settings=words, min_frequency=min_frequency, max_size=max_size)
+    return WordTokenizer.train(
+        lines, settings=words, min_frequency=min_frequency, max_size=max_size, spacing_lines=spacing_lines
+    )
 
 
-def tokenizer_files(tokenizer: Tokenizer, stem: str) -> dict[str, str]:
-    """Return file name -> text of the files that `load_tokenizer` reads."""
-    kind = "char" if isinstance(tokenizer, CharTokenizer) else "word"
-    settings = json.dumps({"type": kind, **tokenizer.settings()}, ensure_ascii=False, indent=2)
-    return {f"{stem}.json": f"{settings}\n", f"{stem}.vocab": tokenizer.vocabulary.to_text()}
+def tokenizer_files(tokenizer: Tokenizer, stem: str) -> dict[str, str | bytes]:
+    """Return file name -> content of the files that `load_tokenizer` reads."""
+    settings = json.dumps({"type": tokenizer.kind, **tokenizer.settings()}, ensure_ascii=False, indent=2)
+    suffix, content = tokenizer.stored()
+    return {f"{stem}.json": f"{settings}\n", f"{stem}{suffix}": content}
 
 
 def load_tokenizer(folder: Path, stem: str) -> Tokenizer:
-    """Read a tokenizer from `<stem>.json` and `<stem>.vocab`.
+    """Read a tokenizer from the files that `tokenizer_files` gave.
 
     Raises:
         RunError: A file is damaged or of an unknown kind.
         DataError: A file is missing.
     """
-    path = folder / f"{stem}.vocab"
-    vocabulary = Vocabulary.from_lines(read_lines(path), path)
     path = folder / f"{stem}.json"
     try:
         settings = json.loads("\n".join(read_lines(path)))
         kind = settings.pop("type")
+        if kind == "sentencepiece":
+            from nmt_cli.text.pieces import PieceSettings, PieceTokenizer
+
+            with open_corpus_file(folder / f"{stem}.model") as stream:
+                return PieceTokenizer(stream.read(), PieceSettings(**settings))
         if kind == "char":
-            return CharTokenizer(vocabulary, CharSettings(**settings))
+            chars = CharSettings(**settings)
+            return CharTokenizer(_load_vocabulary(folder, stem), chars)
         if kind == "word":
-            return WordTokenizer(vocabulary, WordSettings(**settings))
+            words = WordSettings(**settings)
+            return WordTokenizer(_load_vocabulary(folder, stem), words)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise RunError(f"{path}: expected the settings of a tokenizer, but it is damaged: {error}") from None
-    raise RunError(f"{path}: expected a tokenizer of type word or char, but it is {kind!r}; a newer version may read it")
+    raise RunError(f"{path}: expected a tokenizer of type word, char or sentencepiece, but it is {kind!r}; update nmt")
+
+
+def _load_vocabulary(folder: Path, stem: str) -> Vocabulary:
+    path = folder / f"{stem}.vocab"
+    return Vocabulary.from_lines(read_lines(path), path)

@@ -6,6 +6,7 @@ Weights and optimizer state are safetensors, the rest is JSON; nothing is pickle
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,10 +15,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import Tensor, nn
+from torch import Tensor
 
 from nmt_cli.errors import RunError
 from nmt_cli.models.dropout import RandomSource
+from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.runs.weights import WEIGHTS_FILE, load_weights, weights_of
 from nmt_cli.text.batching import BatchSampler
 
@@ -39,16 +41,17 @@ class Progress:
     """Where training stands.
 
     Args:
+        metric: Name of the metric that chooses the best checkpoint.
         update: Updates done.
         seconds: Time spent training, over all sittings.
         tokens: Target tokens trained on.
-        metric: Name of the metric that chooses the best checkpoint.
-        best_score: Its best value so far.
-        best_update: The update of the best value.
+        kept: The best checkpoints so far: folder name -> score.
+        score_to_beat: Score that the next validation must beat by `min_delta`, or patience wears.
         validations_without_improvement: In a row.
         bad_updates: Updates skipped for want of finite numbers, in all.
         bad_in_a_row: The same, since the last good one.
-        kept: Score of each checkpoint that competes for `keep_best`, by folder name.
+        window_loss: Summed loss since the last line of the log.
+        window_tokens: Target tokens since the last line of the log.
         history: Every validation: update, epoch and scores.
         log_sizes: Bytes of each appended file when the checkpoint was written; a resume cuts back to them.
     """
@@ -57,29 +60,58 @@ class Progress:
     update: int = 0
     seconds: float = 0.0
     tokens: int = 0
-    best_score: float | None = None
-    best_update: int = 0
+    kept: dict[str, float] = field(default_factory=dict)
+    score_to_beat: float | None = None
     validations_without_improvement: int = 0
     bad_updates: int = 0
     bad_in_a_row: int = 0
-    kept: dict[str, float] = field(default_factory=dict)
+    window_loss: float = 0.0
+    window_tokens: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     log_sizes: dict[str, int] = field(default_factory=dict)
 
     def is_better(self, score: float, than: float | None, min_delta: float = 0.0) -> bool:
-        """Return whether `score` beats `than` by more than `min_delta`, in the metric's direction. NaN never does."""
-        if score != score:
+        """Return whether `score` beats `than` by more than `min_delta`, in the metric's direction. NaN and infinity do not."""
+        if not math.isfinite(score):
             return False
         if than is None:
             return True
         return score > than + min_delta if BETTER_IS_HIGHER[self.metric] else score < than - min_delta
+
+    def best(self) -> str | None:
+        """Return the folder name of the best checkpoint, the earliest of equals; None before the first score."""
+        best: str | None = None
+        for name in sorted(self.kept):
+            if best is None or self.is_better(self.kept[name], self.kept[best]):
+                best = name
+        return best
+
+    def enter(self, name: str, score: float, keep: int) -> bool:
+        """Let a checkpoint compete for the `keep` best places; return whether it got one. Those pushed out leave `kept`."""
+        if not math.isfinite(score):
+            return False
+        self.kept[name] = score
+        while len(self.kept) > keep:
+            worst = None
+            for other in sorted(self.kept, reverse=True):  # of equals the latest leaves
+                if worst is None or self.is_better(self.kept[worst], self.kept[other]):
+                    worst = other
+            del self.kept[str(worst)]
+        return name in self.kept
+
+    def count_patience(self, score: float, min_delta: float) -> None:
+        """Count a validation without improvement, or start counting anew."""
+        if self.is_better(score, self.score_to_beat, min_delta):
+            self.score_to_beat, self.validations_without_improvement = score, 0
+        else:
+            self.validations_without_improvement += 1
 
 
 @dataclass
 class TrainingState:
     """All that changes during training and that a checkpoint must hold."""
 
-    model: nn.Module
+    model: Seq2Seq
     optimizer: torch.optim.Optimizer
     sampler: BatchSampler
     random: RandomSource

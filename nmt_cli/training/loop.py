@@ -11,9 +11,10 @@ from pathlib import Path
 import torch
 
 from nmt_cli.config import TrainingConfig
+from nmt_cli.devices import autocast
 from nmt_cli.errors import DivergedError, Interrupted
 from nmt_cli.models.interface import Seq2Seq
-from nmt_cli.runs.folder import CheckpointIndex, RunFolder
+from nmt_cli.runs.folder import RunFolder
 from nmt_cli.text.batching import Batch
 from nmt_cli.training.checkpoint import TrainingState, write_training_state
 from nmt_cli.training.loss import TokenLoss, token_loss
@@ -80,13 +81,6 @@ class TrainingHooks:
     stop_signal: Callable[[], int | None]
 
 
-class _Window:
-    """Sums since the last line of the log."""
-
-    def __init__(self) -> None:
-        self.loss, self.tokens, self.started = 0.0, 0, time.monotonic()
-
-
 class Trainer:
     """Trains a model to its limits, saving and validating on the way.
 
@@ -113,14 +107,14 @@ class Trainer:
     ) -> None:
         self.state, self.config, self.folder = state, config, folder
         self.device, self.precision, self.hooks, self.logs = device, precision, hooks, logs
-        self.model: Seq2Seq = state.model  # type: ignore[assignment]
+        self.model = state.model
         self.parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.schedule = build_schedule(config.schedule, warmup=config.warmup_updates, final=config.final_factor)
         self._seconds_before = state.progress.seconds
         self._started = time.monotonic()
-        self._window = _Window()
+        self._window_started, self._tokens_reported = time.monotonic(), state.progress.tokens
         self._last_norm = 0.0
-        self._saved_update = -1
+        self._saved_update = state.progress.update if state.progress.update else -1
 
     def fit(self) -> str:
         """Train until a limit is reached; return which.
@@ -131,14 +125,17 @@ class Trainer:
         """
         progress, config = self.state.progress, self.config
         self.model.train()
-        while (reason := self.limit_reached()) is None:
-            group = self.next_group()
-            self.update(group)
+        over = self.limit_reached() is not None
+        while not over:
+            self.update(self.next_group())
+            over = self.limit_reached() is not None
             if progress.update % config.log_every == 0:
                 self.report_update()
-            if progress.update % config.validate_every == 0:
-                self.validate()
-            if progress.update % config.save_every == 0:
+            validation_is_due = progress.update % config.validate_every == 0
+            if validation_is_due or over:
+                self.validate(counts_for_patience=validation_is_due)
+                over = over or self.limit_reached() is not None
+            if over or progress.update % config.save_every == 0:
                 self.save()
             if (signal_number := self.hooks.stop_signal()) is not None:
                 self.save()
@@ -147,10 +144,7 @@ class Trainer:
                     "same command goes on from here",
                     signal_number,
                 )
-        if not progress.history or progress.history[-1]["update"] != progress.update:
-            self.validate()
-        self.save()
-        return reason
+        return self.limit_reached() or ""
 
     # -- one update ----------------------------------------------------------------------------------------------------
 
@@ -180,8 +174,8 @@ class Trainer:
             self.state.optimizer.step()
             progress.bad_in_a_row = 0
             progress.tokens += tokens
-            self._window.loss += mean_loss * tokens
-            self._window.tokens += tokens
+            progress.window_loss += mean_loss * tokens
+            progress.window_tokens += tokens
         else:
             self._count_bad_update(norm, mean_loss)
         self.state.optimizer.zero_grad(set_to_none=True)
@@ -251,27 +245,33 @@ class Trainer:
 
     def report_update(self) -> None:
         """Report the updates since the last report."""
-        progress, window = self.state.progress, self._window
-        elapsed = max(time.monotonic() - window.started, 1e-9)
+        progress = self.state.progress
+        elapsed = max(time.monotonic() - self._window_started, 1e-9)
         self.hooks.on_update(
             UpdateReport(
                 update=progress.update,
                 epoch=self.state.sampler.epoch + 1,
-                loss=window.loss / window.tokens if window.tokens else math.nan,
+                loss=progress.window_loss / progress.window_tokens if progress.window_tokens else math.nan,
                 learning_rate=self.state.optimizer.param_groups[0]["lr"],
                 gradient_norm=self._last_norm,
-                tokens_per_second=window.tokens / elapsed,
+                tokens_per_second=(progress.tokens - self._tokens_reported) / elapsed,
                 seconds=progress.seconds,
                 remaining_seconds=self.remaining_seconds(),
                 fraction=self.fraction_done(),
                 bad_updates=progress.bad_updates,
             )
         )
-        self._window = _Window()
+        progress.window_loss, progress.window_tokens = 0.0, 0
+        self._window_started, self._tokens_reported = time.monotonic(), progress.tokens
 
-    def validate(self) -> None:
-        """Score the model; save it when it is the best so far."""
-        progress, stopping = self.state.progress, self.config.early_stopping
+    def validate(self, *, counts_for_patience: bool) -> None:
+        """Score the model; save it when it is among the `keep_best` best.
+
+        Args:
+            counts_for_patience: False for the validation that ends a training between two regular ones, so that a run that
+                goes on later has the patience of an uninterrupted one.
+        """
+        progress = self.state.progress
         scores: dict[str, float] = {}
         paused = time.monotonic()
         if self.hooks.validate is not None:
@@ -279,60 +279,44 @@ class Trainer:
             with torch.inference_mode():
                 scores = self.hooks.validate(self.model)
             self.model.train()
-        self._window.started += time.monotonic() - paused  # tokens a second are those of training alone
+        self._window_started += time.monotonic() - paused  # tokens a second are those of training alone
         progress.seconds = self._seconds_before + time.monotonic() - self._started
-        score = scores.get(stopping.metric, math.nan)
-        is_best = progress.is_better(score, progress.best_score, stopping.min_delta)
-        if is_best:
-            progress.best_score, progress.best_update = score, progress.update
-            progress.validations_without_improvement = 0
-        elif scores:
-            progress.validations_without_improvement += 1
         progress.history.append({"update": progress.update, "epoch": self.state.sampler.epoch + 1, **scores})
+        score = scores.get(progress.metric, math.nan)
+        name = f"update-{progress.update:08d}"
+        entered = progress.enter(name, score, self.config.keep_best)
+        if scores and counts_for_patience:
+            progress.count_patience(score, self.config.early_stopping.min_delta)
         if scores:
-            report = ValidationReport(
-                progress.update, self.state.sampler.epoch + 1, scores, stopping.metric, is_best, progress.seconds
+            is_best = entered and progress.best() == name
+            epoch = self.state.sampler.epoch + 1
+            self.hooks.on_validation(
+                ValidationReport(progress.update, epoch, scores, progress.metric, is_best, progress.seconds)
             )
-            self.hooks.on_validation(report)
-        if self._is_among_best(score):
+        if entered:
             self.save()
 
-    def _is_among_best(self, score: float) -> bool:
-        """Note the score of this update when it is one of the `keep_best` best; return whether it is."""
-        progress = self.state.progress
-        worse_first = sorted(progress.kept, key=lambda name: progress.kept[name])
-        if progress.metric in {"loss", "perplexity"}:
-            worse_first.reverse()
-        if not math.isfinite(score):
-            return False
-        if len(worse_first) >= self.config.keep_best:
-            if not progress.is_better(score, progress.kept[worse_first[0]]):
-                return False
-            del progress.kept[worse_first[0]]
-        progress.kept[f"update-{progress.update:08d}"] = score
-        return True
-
     def save(self) -> None:
-        """Write a checkpoint, name it, and remove those that are kept no more."""
+        """Write a checkpoint unless this update has one, name it, and remove those that are kept no more."""
+        progress = self.state.progress
+        name = f"update-{progress.update:08d}"
+        if self._saved_update != progress.update:
+            self._check_weights()
+            progress.log_sizes = {path.name: path.stat().st_size for path in self.logs if path.exists()}
+            latest = progress.history[-1] if progress.history else {}
+            scores = latest if latest.get("update") == progress.update else {}
+            self.folder.write_checkpoint(name, progress.update, lambda path: write_training_state(self.state, path), scores)
+            self._saved_update = progress.update
+        recent = sorted(self.folder.index().checkpoints)[-self.config.keep_last :]
+        names = {"best": progress.best() or name, "last": name}
+        self.folder.name_checkpoints(names, keep={*names.values(), *recent, *progress.kept})
+
+    def _check_weights(self) -> None:
         if not all(bool(torch.isfinite(parameter).all()) for parameter in self.parameters):
             raise DivergedError(
                 f"the weights at update {self.state.progress.update} are not finite; they were not saved, and the checkpoints "
                 "before are as they were. Lower training.learning_rate"
             )
-        progress = self.state.progress
-        progress.log_sizes = {path.name: path.stat().st_size for path in self.logs if path.exists()}
-        scores = {} if not progress.history else progress.history[-1]
-        current = {name: value for name, value in scores.items() if scores.get("update") == progress.update}
-        name = f"update-{progress.update:08d}"
-        if self._saved_update != progress.update:
-            self.folder.write_checkpoint(name, progress.update, lambda path: write_training_state(self.state, path), current)
-            self._saved_update = progress.update
-        best = f"update-{progress.best_update:08d}" if progress.best_score is not None else name
-        index = self.folder.index()
-        names = {**index.names, "last": name, "best": best}
-        self.folder.write_index(CheckpointIndex(names, index.checkpoints))
-        recent = sorted(index.checkpoints)[-self.config.keep_last :]
-        self.folder.remove_checkpoints({best, name, *recent, *progress.kept})
 
 
 def batch_loss(
@@ -344,10 +328,10 @@ def batch_loss(
     count_correct: bool = False,
 ) -> TokenLoss:
     """Return the summed loss of a batch's real target tokens (teacher forcing)."""
-    with torch.autocast(batch.source_ids.device.type, dtype=torch.bfloat16, enabled=precision == torch.bfloat16):
+    with autocast(batch.source_ids.device, precision):
         output = model(batch.source_ids, batch.source_visible, batch.target_in)
         weight, bias = model.decoder.output_layer
-        hidden, targets = output.hidden[batch.target_visible], batch.target_out[batch.target_visible]
+        hidden, targets = output.hidden[batch.target_visible].to(precision), batch.target_out[batch.target_visible]
         return token_loss(hidden, targets, weight, bias, smoothing=smoothing, count_correct=count_correct)
 
 

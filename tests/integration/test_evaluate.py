@@ -82,6 +82,9 @@ def test_tokenised_text_is_warned_about(files: tuple[Path, Path], tmp_path: Path
         (["--score-only"], "one split and one metric"),
         (["--fail-under", "bleu"], "metric=score"),
         (["--hypotheses", "x"], "--references"),
+        (["--fail-under", "blue=3"], "--fail-under: unknown metric"),
+        (["--target", "fr"], "--target belongs to --hypotheses"),
+        (["--json", "--score-only", "--metrics", "bleu"], "give one of them"),
     ],
 )
 def test_mistakes_are_named(run: Path, options: list[str], message: str) -> None:

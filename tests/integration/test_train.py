@@ -90,6 +90,18 @@ def test_the_same_command_again(tmp_path: Path) -> None:
     assert (folder / "notes.txt").read_text(encoding="utf-8") == "mine"
 
 
+def test_files_that_are_not_ours_are_safe(tmp_path: Path) -> None:
+    """A folder with files of our names but without a manifest is no run: nothing in it is touched, `--overwrite` or not."""
+    config, folder = write_config(tmp_path), tmp_path / "project"
+    (folder / "data").mkdir(parents=True)
+    (folder / "config.yaml").write_text("mine", encoding="utf-8")
+    for option in ([], ["--overwrite"]):
+        done = nmt("train", config, "--run-dir", folder, *option)
+        assert done.code == 4
+        assert "it holds config.yaml" in done.err
+        assert (folder / "config.yaml").read_text(encoding="utf-8") == "mine"
+
+
 def test_corpora_may_move_but_not_change(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -116,11 +128,74 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path, model: str) -> N
     assert weights(tmp_path / "whole") == weights(tmp_path / "parts")
     assert len(weights(tmp_path / "whole")) > 5
 
-    def losses(run: Path) -> list[float]:
-        return [event["loss"] for event in events(run) if event["event"] == "update"]
+    def exact(run: Path, kind: str) -> list[dict[str, Any]]:
+        keys = ("update", "epoch", "loss", "learning_rate", "gradient_norm", "bleu", "accuracy")
+        return [{k: e[k] for k in keys if k in e} for e in events(run) if e["event"] == kind and e["update"] != 3]
 
-    assert losses(tmp_path / "whole") == losses(tmp_path / "parts")
-    assert len(losses(tmp_path / "whole")) == 6
+    for kind, count in (("update", 5), ("validation", 3)):
+        assert exact(tmp_path / "whole", kind) == exact(tmp_path / "parts", kind)
+        assert len(exact(tmp_path / "whole", kind)) == count
+
+    def patience(run: Path) -> object:
+        state = json.loads(next(iter((run / "checkpoints").glob("update-00000006/training.json"))).read_text(encoding="utf-8"))
+        return state["progress"]["score_to_beat"], state["progress"]["validations_without_improvement"]
+
+    assert patience(tmp_path / "whole") == patience(tmp_path / "parts")
+
+
+def test_the_last_validation_is_in_the_last_checkpoint(tmp_path: Path) -> None:
+    """Where a save is due and a validation is not, the one at the end still comes first; a worse resume keeps the best."""
+    config = write_config(tmp_path, training="max_updates: 3, validate_every: 2, save_every: 3")
+    folder = tmp_path / "run"
+    assert nmt("train", config, "--run-dir", folder).code == 0
+    index = json.loads((folder / "checkpoints" / "index.json").read_text(encoding="utf-8"))
+    scores = {event["update"]: event["loss"] for event in events(folder) if event["event"] == "validation"}
+    assert sorted(scores) == [2, 3]
+    assert index["checkpoints"]["update-00000003"]["scores"]["loss"] == scores[3]
+    raised = ["--set", "training.max_updates=5", "--resume"]
+    assert nmt("train", config, "--run-dir", folder, *raised).code == 0
+    index = json.loads((folder / "checkpoints" / "index.json").read_text(encoding="utf-8"))
+    assert set(index["names"].values()) <= set(index["checkpoints"])
+    scores = {event["update"]: event["loss"] for event in events(folder) if event["event"] == "validation"}
+    assert index["names"]["best"] == f"update-{min(scores, key=lambda update: scores[update]):08d}"
+    again = nmt("train", config, "--run-dir", folder, *raised)
+    assert again.code == 0
+    assert "nothing to train: max_updates: 5 reached" in again.err
+
+
+def test_overwriting_waits_until_the_new_run_can_begin(tmp_path: Path) -> None:
+    config, folder = write_config(tmp_path), tmp_path / "run"
+    assert nmt("train", config, "--run-dir", folder).code == 0
+    before = weights(folder)
+    assert nmt("train", config, "--run-dir", folder, "--overwrite", "--set", "data.max_length=1").code == 3
+    assert weights(folder) == before
+    both = nmt("train", config, "--run-dir", folder, "--overwrite", "--resume")
+    assert both.code == 2
+    assert "give one of them" in both.err
+
+
+def test_training_goes_on_when_nobody_reads_its_log(tmp_path: Path) -> None:
+    config, folder = write_config(tmp_path, training="max_updates: 5"), tmp_path / "run"
+    command = f"{sys.executable} -m nmt_cli train {config} --run-dir {folder} 2>&1 >/dev/null | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0
+    assert "5 updates" in (folder / "train.log").read_text(encoding="utf-8")
+    assert json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["finished"]["updates"] == 5
+
+
+@pytest.mark.parametrize("pieces", ["bpe", "unigram"])
+@pytest.mark.fault("PB-06")
+def test_more_pieces_than_the_corpus_can_fill(tmp_path: Path, pieces: str) -> None:
+    config = write_config(tmp_path)
+    text = config.read_text(encoding="utf-8").splitlines()
+    text[1] = f"tokenizer: {{type: sentencepiece, model_type: {pieces}, vocab_size: 8000, shared: true}}"
+    config.write_text("\n".join(text), encoding="utf-8")
+    done = nmt("train", config, "--run-dir", tmp_path / "run", "--set", "model.tie_embeddings=all")
+    assert done.code == 0, done.err
+    size = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))["vocabulary"]["target"]
+    assert f"asked for 8,000 pieces, got {size}" in done.err
+    assert 40 < size < 500
+    assert nmt("translate", tmp_path / "run", stdin=b"The cat.\n\nx\n").out.count("\n") == 3
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -278,8 +353,7 @@ def test_corpus_mistakes_stop_before_any_work(tmp_path: Path, case: str) -> None
     for word in words:
         assert word in done.err
     assert "Traceback" not in done.err
-    assert not (tmp_path / "run" / "manifest.json").exists()
-    assert not (tmp_path / "run" / "config.yaml").exists()
+    assert not (tmp_path / "run").exists()
 
 
 class Payload:

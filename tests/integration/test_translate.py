@@ -161,3 +161,23 @@ def test_what_is_missing_is_named(run: Path, tmp_path: Path) -> None:
     for done in (missing, no_run, checkpoint, device):
         assert "Traceback" not in done.err
         assert done.out == ""
+
+
+def test_where_translations_may_go(run: Path, tmp_path: Path) -> None:
+    folder = nmt("translate", run, "--out", tmp_path, stdin=b"The cat.\n")
+    assert (folder.code, "it is a folder" in folder.err) == (2, True)
+    device = nmt("translate", run, "--out", "/dev/null", stdin=b"The cat.\n")
+    assert (device.code, device.out) == (0, "")
+    assert Path("/dev/null").is_char_device()
+    (tmp_path / "real.txt").write_text("old", encoding="utf-8")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "real.txt")
+    assert nmt("translate", run, "--out", tmp_path / "link.txt", stdin=b"The cat.\n").code == 0
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "real.txt").read_text(encoding="utf-8").count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.txt", "real.txt"]
+
+
+def test_a_named_pipe_is_a_file_too(run: Path) -> None:
+    command = f"{sys.executable} -m nmt_cli translate {run} <(printf 'The cat.\\nThe dog.\\n')"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert done.stdout.count("\n") == 2

@@ -191,7 +191,9 @@ def test_a_position_can_be_gone_back_to() -> None:
 def test_in_order_covers_every_pair_once_within_the_budget(budget: int) -> None:
     batches = list(in_order(corpus(), tokens=budget))
     assert sorted(line for batch in batches for line in batch.lines) == list(range(101, 138))
-    assert all(batch.target_out.numel() <= budget or len(batch.lines) == 1 for batch in batches)
-    lengths = [int(n) for batch in batches for n in batch.target_visible.sum(dim=1)]
+    sides = [(batch.source_visible.sum(dim=1), batch.target_visible.sum(dim=1)) for batch in batches]
+    longer = [source.maximum(target) for source, target in sides]
+    assert all(len(rows) == 1 or len(rows) * int(rows.max()) <= budget for rows in longer)
+    lengths = [int(n) for rows in longer for n in rows]
     assert lengths == sorted(lengths)
     assert sum(batch.tokens for batch in batches) == sum(i % 7 + 2 for i in range(37))

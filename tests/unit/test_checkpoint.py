@@ -59,12 +59,39 @@ def test_every_metric_that_can_be_chosen_has_a_direction() -> None:
 def test_the_best_of_a_list_of_scores(metric: str, direction: str) -> None:
     scores = [4.0, 3.0, 3.5, 2.0, 5.0, 2.5, 5.0]
     progress = Progress(metric)
-    best: list[int] = []
+    best: list[str | None] = []
     for update, score in enumerate(scores):
-        if progress.is_better(score, progress.best_score):
-            progress.best_score = score
-            best.append(update)
-    assert best == ([0, 1, 3] if direction == "down" else [0, 4])  # an equal score later is no better
+        progress.enter(f"update-{update}", score, 1)
+        best.append(progress.best())
+    expected = [0, 1, 1, 3, 3, 3, 3] if direction == "down" else [0, 0, 0, 0, 4, 4, 4]  # an equal score later is no better
+    assert best == [f"update-{update}" for update in expected]
+
+
+@pytest.mark.parametrize(("metric", "direction"), DIRECTIONS.items())
+@pytest.mark.fault("PB-13")
+def test_the_k_best_are_kept_and_the_best_is_among_them(metric: str, direction: str) -> None:
+    scores = [4.0, 3.0, math.nan, 3.5, 2.0, 5.0, math.inf, 2.5]
+    progress = Progress(metric)
+    entered = [progress.enter(f"update-{update}", score, 3) for update, score in enumerate(scores)]
+    kept = [1, 4, 7] if direction == "down" else [0, 3, 5]
+    assert sorted(progress.kept) == [f"update-{update}" for update in kept]
+    assert progress.best() == ("update-4" if direction == "down" else "update-5")
+    assert entered == [True, True, False, True, direction == "down", direction == "up", False, direction == "down"]
+    progress.enter("update-8", 100.0 if direction == "up" else 0.0, 1)
+    assert sorted(progress.kept) == ["update-8"], "a smaller `keep` holds from the next score on"
+
+
+@pytest.mark.fault("PB-13")
+def test_patience_counts_validations_in_a_row_and_min_delta_belongs_to_it_alone() -> None:
+    progress = Progress("bleu")
+    counted = []
+    for update, score in enumerate([10.0, 10.4, 10.6, math.nan, 12.0]):
+        progress.enter(f"update-{update}", score, 1)
+        progress.count_patience(score, 0.5)
+        counted.append(progress.validations_without_improvement)
+    assert counted == [0, 1, 0, 1, 0]
+    progress.enter("update-5", 12.1, 1)
+    assert progress.best() == "update-5", "the best is the best, however small the difference"
 
 
 @pytest.mark.parametrize("metric", DIRECTIONS)
@@ -150,7 +177,7 @@ def assert_equal_tensors(found: dict[str, torch.Tensor], expected: dict[str, tor
 def test_a_restored_training_goes_on_bit_for_bit(kind: str, updates: int, tmp_path: Path) -> None:
     first = new_state(kind, seed=3)
     train(first, updates)
-    first.progress.best_score, first.progress.kept = 1.5, {"update-00000002": 1.5}
+    first.progress.score_to_beat, first.progress.kept = 1.5, {"update-00000002": 1.5}
     first.progress.history.append({"update": 2, "bleu": 1.5})
     write_training_state(first, tmp_path)
 

@@ -165,7 +165,7 @@ def test_nothing_is_none(written: str, tmp_path: Path) -> None:
         (BASE.replace("seq2seq", "seq2sek"),
          "6: model.type: expected 'seq2seq' or 'transformer', but is 'seq2sek'; did you mean 'seq2seq'?"),
         (f"{BASE}tokenizer:\n  type: wrd\n",
-         "11: tokenizer.type: expected 'word' or 'char', but is 'wrd'; did you mean 'word'?"),
+         "11: tokenizer.type: expected 'word', 'char' or 'sentencepiece', but is 'wrd'; did you mean 'word'?"),
         (BASE.replace("  type: seq2seq\n", ""), "5: model.type: is required (seq2seq or transformer), but is not given"),
         (BASE.replace("  target: fr\n", ""), "1: data.target: is required, but is not given"),
     ],

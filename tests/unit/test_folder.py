@@ -158,7 +158,8 @@ def fill(run: RunFolder) -> None:
     """Write one of everything that a run holds."""
     run.write_config(config(), {"name": "toy"})
     run.write_tokenizers(train_tokenizer("word", ["a"]), train_tokenizer("char", ["b"]))
-    run.write_split("valid", [Pair("a", "b", "f", 1)])
+    for split in ("valid", "test"):
+        run.write_split(split, [Pair("a", "b", "f", 1)])
     checkpoint(run, 1)
     for name in ("metrics.jsonl", "curves.png", "train.log", "reports/test.json"):
         write_atomically(run.path / name, "x")
@@ -316,7 +317,7 @@ def test_a_damaged_checkpoint_names_another_one(damage: str, run: RunFolder) -> 
         file.write_text("weights 9")  # of the same length
     else:
         file.unlink()
-    with pytest.raises(RunError, match=r"update-00000008/model\.safetensors: .*; try --checkpoint 4$"):
+    with pytest.raises(RunError, match=r"update-00000008/model\.safetensors: .*; checkpoint 4 may still be whole$"):
         run.verified(paths[1], "model.safetensors")
     assert run.verified(paths[0], "model.safetensors").read_text() == "weights 4"
 
@@ -344,7 +345,7 @@ def test_old_checkpoints_and_leftovers_are_removed(run: RunFolder) -> None:
     run.write_index(CheckpointIndex(names, run.index().checkpoints))
     (run.path / "checkpoints" / ".update-00000016.abc").mkdir()  # a process was killed while it wrote
     (run.path / "checkpoints" / "mine").mkdir()
-    run.remove_checkpoints({"update-00000004", "update-00000012"})
+    run.name_checkpoints({"last": "update-00000012"}, keep={"update-00000004", "update-00000012"})
     assert names_in(run.path / "checkpoints") == ["index.json", "mine", "update-00000004", "update-00000012"]
     assert run.index().names == {"best": "update-00000004", "last": "update-00000012"}
     assert [record.update for record in run.index().checkpoints.values()] == [4, 12]

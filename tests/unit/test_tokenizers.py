@@ -32,8 +32,9 @@ def all_tokens(tokenizer: Tokenizer) -> list[str]:
 
 
 def saved(tokenizer: Tokenizer, folder: Path, *, crlf: bool = False) -> Path:
-    for name, text in tokenizer_files(tokenizer, "source").items():
-        (folder / name).write_bytes((text.replace("\n", "\r\n") if crlf else text).encode())
+    for name, content in tokenizer_files(tokenizer, "source").items():
+        data = content.encode() if isinstance(content, str) else content
+        (folder / name).write_bytes(data.replace(b"\n", b"\r\n") if crlf else data)
     return folder
 
 
@@ -249,7 +250,7 @@ def test_both_kinds_are_told_apart_by_their_file(tmp_path: Path) -> None:
         ('"word"', "damaged"),
         ('{"lowercase": false}', "damaged"),
         ('{"type": "word", "colour": 3}', "damaged.*colour"),
-        ('{"type": "sentencepiece"}', "expected a tokenizer of type word or char, but it is 'sentencepiece'"),
+        ('{"type": "morphemes"}', "expected a tokenizer of type word, char or sentencepiece, but it is 'morphemes'"),
     ],
 )
 def test_damaged_settings_are_refused(content: str, message: str, tmp_path: Path) -> None:
