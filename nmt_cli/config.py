@@ -87,6 +87,12 @@ class DataConfig(Section):
     """Read only so many training pairs, from the start."""
     max_length: Count = 200
     """Training pairs with more tokens on a side, end mark included, are dropped and counted."""
+    max_ratio: Annotated[float, BeforeValidator(_no_boolean), Field(ge=1, allow_inf_nan=False)] | None = None
+    """Training pairs whose longer side has more than so many times the tokens of the shorter are dropped and counted."""
+    drop_identical: bool = False
+    """Drop (and count) training pairs whose sides are the same text."""
+    drop_duplicates: bool = False
+    """Drop (and count) training pairs that came before."""
 
     @model_validator(mode="after")
     def _split_names(self) -> DataConfig:

@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that `--help` and config err
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import traceback
@@ -221,6 +222,40 @@ def evaluate(
     run_evaluate(run, options, search, hypotheses=hypotheses, references=references)
 
 
+@app.command("attn-dump")
+def attn_dump(
+    run: RunArgument,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.", show_default=False)],
+    text: Annotated[str | None, typer.Option(metavar="TEXT", help="A sentence to look into.")] = None,
+    file: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Text to look into, a sentence a line.")] = None,
+    formats: Annotated[str, typer.Option("--format", metavar="NAME,…", help="json, npz, png; comma-separated.")] = "json",
+    beam: BeamOption = None,
+    length_penalty: LengthPenaltyOption = None,
+    max_length: MaxLengthOption = None,
+    max_source_length: MaxSourceLengthOption = None,
+    checkpoint: CheckpointOption = "best",
+    device: DeviceOption = "auto",
+) -> None:
+    """Write the attention of every layer and head: encoder self-, decoder self- and decoder-encoder attention.
+
+    json: `attention.jsonl`, one object a line of input. npz and png: `line-00001.npz`, `line-00001-cross.png`, …
+
+    Example: `nmt attn-dump runs/sample-transformer --text "The cat is asleep." --out attention --format json,png`
+    """
+    from nmt_cli.cli.attn_dump import run_attn_dump
+    from nmt_cli.cli.options import SearchOptions
+
+    search = SearchOptions(
+        beam=beam,
+        length_penalty=length_penalty,
+        max_length=max_length,
+        max_source_length=max_source_length,
+        checkpoint=checkpoint,
+        device=device,
+    )
+    run_attn_dump(run, search, text=text, file=file, out=out, formats=_names(formats))
+
+
 @app.command()
 def info(run: RunArgument) -> None:
     """Show what a run folder holds, in one screen: model, corpora, training, scores, checkpoints.
@@ -259,10 +294,15 @@ def _names(text: str) -> tuple[str, ...]:
 
 def main() -> None:
     """Run the command line and leave with the exit code that scripts rely on."""
-    from nmt_cli.cli.console import use_utf8
-
     use_utf8()
     sys.exit(_guarded())
+
+
+def use_utf8() -> None:
+    r"""Make stdout and stderr UTF-8 with plain `\\n` line ends, whatever the locale."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else "strict", newline="\n")
 
 
 def _guarded() -> int:

@@ -17,13 +17,6 @@ from tqdm import tqdm
 from nmt_cli.errors import ReaderClosed, disk_errors
 
 
-def use_utf8() -> None:
-    r"""Make stdout and stderr UTF-8 with plain `\\n` line ends, whatever the locale."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace" if stream is sys.stderr else "strict", newline="\n")
-
-
 class Messages:
     """Progress, logs and warnings: to stderr, and to a log file once there is one.
 

@@ -77,7 +77,15 @@ def prepare(
     sizes = len(source.vocabulary), len(target.vocabulary)
     model = build_model(config.model, source_size=sizes[0], target_size=sizes[1], random=random, seed=seed).to(device)
     longest = min(config.data.max_length, model.max_positions or config.data.max_length)
-    examples, figures = encode_examples(pairs, source, target, max_length=longest)
+    examples, figures = encode_examples(
+        pairs,
+        source,
+        target,
+        max_length=longest,
+        max_ratio=config.data.max_ratio,
+        drop_identical=config.data.drop_identical,
+        drop_duplicates=config.data.drop_duplicates,
+    )
     return Prepared(config, corpora, (source, target), examples, figures, model, random, device, precision)
 
 

@@ -117,22 +117,30 @@ class Translator:
         text = " ".join(filter(None, (self.target.decode(hypotheses[0].tokens) for hypotheses in parts)))
         return Translation(text, tuple(parts[0]) if len(parts) == 1 else tuple(hypotheses[0] for hypotheses in parts))
 
+    @property
+    def max_source_tokens(self) -> int:
+        """Longest source, end mark included, that is translated in one piece."""
+        limits = (self.settings.max_source_length, self.engine.max_source_tokens)
+        return min(limit for limit in limits if limit is not None)
+
+    def fitted(self, ids: list[int]) -> list[int]:
+        """Return the ids cut to the limit."""
+        return ids[: max(1, self.max_source_tokens - 1)]
+
     def _fit(self, ids: list[int], line: int) -> list[list[int]]:
         """Return the ids as one sentence, cut or split to the limit; nothing for a line without tokens."""
         if not ids:
             return []
-        limit = self.settings.max_source_length
-        if self.engine.max_source_tokens is not None:
-            limit = min(limit, self.engine.max_source_tokens)
+        limit = self.max_source_tokens
         if len(ids) + 1 <= limit:
             return [ids]
         message = f"line {line} has {len(ids) + 1} tokens with its end mark, more than the limit of {limit}"
         if self.settings.long_lines == "error":
             raise DataError(f"{message}; shorten it, or use --long-lines cut or split")
-        room = max(1, limit - 1)
         if self.settings.long_lines == "cut":
             self._warn(f"{message}; it was cut")
-            return [ids[:room]]
+            return [self.fitted(ids)]
+        room = max(1, limit - 1)
         pieces = [ids[start : start + room] for start in range(0, len(ids), room)]
         self._warn(f"{message}; it was split into {len(pieces)} parts")
         return pieces

@@ -6,9 +6,11 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 
 def draw_curves(events: Sequence[dict[str, Any]], title: str) -> bytes:
@@ -42,9 +44,7 @@ def draw_curves(events: Sequence[dict[str, Any]], title: str) -> bytes:
     rate.set_xlabel("updates")
     for axes in rows:
         axes.grid(alpha=0.3)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return buffer.getvalue()
+    return to_png(figure)
 
 
 def _line(axes: Axes, events: Sequence[dict[str, Any]], key: str, label: str, marker: str = "") -> None:
@@ -52,3 +52,68 @@ def _line(axes: Axes, events: Sequence[dict[str, Any]], key: str, label: str, ma
     points = [(event["update"], event[key]) for event in events if event.get(key) is not None]
     if points:
         axes.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=3.5)
+
+
+def heat_maps(
+    grid: Sequence[Sequence[NDArray[np.float32]]],
+    *,
+    row_tokens: Sequence[str] = (),
+    column_tokens: Sequence[str] = (),
+    title: str = "",
+    x_label: str = "Keys",
+    y_label: str = "Queries",
+    limits: tuple[float, float] = (0.0, 1.0),
+    colours: str = "Reds",
+) -> Figure:
+    """Return a grid of matrices, rows by layer and columns by head, on one colour scale with one colour bar.
+
+    Args:
+        grid: Matrices `(queries, keys)` of one shape, by layer and head.
+        row_tokens: Names of the queries, down the y axis; none: numbers.
+        column_tokens: Names of the keys, along the x axis; none: numbers.
+        title: Above the grid.
+        x_label: Below the bottom row.
+        y_label: Beside the first column.
+        limits: Values of the ends of the colour scale.
+        colours: Name of the colour map.
+    """
+    rows, columns = len(grid), len(grid[0])
+    queries, keys = grid[0][0].shape
+    size = max(1.9, 0.19 * max(keys, len(column_tokens) and 6)), max(1.7, 0.19 * queries)
+    margins = 1.6 if row_tokens else 0.9, 1.9 if column_tokens else 1.2
+    figure = Figure(figsize=(columns * size[0] + margins[0] + 0.8, rows * size[1] + margins[1]), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    image = None
+    for layer, matrices in enumerate(grid):
+        for head, matrix in enumerate(matrices):
+            panel = axes[layer][head]
+            image = panel.imshow(matrix, cmap=colours, vmin=limits[0], vmax=limits[1], aspect="auto", interpolation="nearest")
+            panel.set_title(f"Head {head + 1}", fontsize=9)
+            panel.tick_params(axis="x", labelrotation=90 if column_tokens else 0)
+            panel.tick_params(labelsize=8)
+            if layer == rows - 1:
+                panel.set_xlabel(x_label, fontsize=9)
+            if head == 0:
+                panel.set_ylabel(f"Layer {layer + 1}\n{y_label}" if rows > 1 else y_label, fontsize=9)
+    if column_tokens:
+        axes[0][0].set_xticks(range(len(column_tokens)), [_plain(token) for token in column_tokens])
+    if row_tokens:
+        axes[0][0].set_yticks(range(len(row_tokens)), [_plain(token) for token in row_tokens])
+    if title:
+        figure.suptitle(title, fontsize=11)
+    if image is not None:
+        figure.colorbar(image, ax=axes, shrink=0.7)
+    return figure
+
+
+def to_png(figure: Figure) -> bytes:
+    """Return a figure as PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
+
+
+def _plain(token: str) -> str:
+    """Return a token in which no sign begins mathematical text."""
+    return token.replace("$", r"\$")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -76,16 +77,22 @@ def encode_examples(
     target: Tokenizer,
     *,
     max_length: int | None = None,
+    max_ratio: float | None = None,
     drop_empty: bool = True,
+    drop_identical: bool = False,
+    drop_duplicates: bool = False,
 ) -> tuple[Examples, CorpusFigures]:
-    """Turn pairs into ids, dropping what cannot be trained on.
+    """Turn pairs into ids, dropping what should not be trained on. The first rule that a pair breaks is the one counted.
 
     Args:
         pairs: Aligned raw lines.
         source: Tokenizer of the source side.
         target: Tokenizer of the target side.
         max_length: Drop pairs with more tokens on a side, end mark included; None: keep all.
+        max_ratio: Drop pairs whose longer side has more than so many times the tokens of the shorter, end marks included.
         drop_empty: Drop pairs with a side that has no token.
+        drop_identical: Drop pairs whose sides are the same text, white space aside.
+        drop_duplicates: Drop pairs that came before, white space aside.
 
     Raises:
         DataError: No pair is left.
@@ -93,23 +100,33 @@ def encode_examples(
     sources: list[list[int]] = []
     targets: list[list[int]] = []
     lines: list[int] = []
-    dropped = {"a side without a token": 0, f"longer than {max_length} tokens": 0}
+    dropped: Counter[str] = Counter()
+    seen: set[tuple[str, str]] = set()
     for pair in pairs:
         source_ids, target_ids = source.encode(pair.source), target.encode(pair.target)
-        if drop_empty and not (source_ids and target_ids):
+        shorter, longer = sorted((len(source_ids) + 1, len(target_ids) + 1))
+        texts = (" ".join(pair.source.split()), " ".join(pair.target.split()))
+        if drop_empty and shorter == 1:
             dropped["a side without a token"] += 1
-        elif max_length is not None and max(len(source_ids), len(target_ids)) + 1 > max_length:
+        elif max_length is not None and longer > max_length:
             dropped[f"longer than {max_length} tokens"] += 1
+        elif max_ratio is not None and longer > max_ratio * shorter:
+            dropped[f"one side more than {max_ratio:g} times as long as the other"] += 1
+        elif drop_identical and texts[0] == texts[1]:
+            dropped["both sides the same text"] += 1
+        elif drop_duplicates and texts in seen:
+            dropped["the same pair again"] += 1
         else:
             sources.append(source_ids)
             targets.append(target_ids)
             lines.append(pair.line)
-    dropped = {rule: count for rule, count in dropped.items() if count}
+            if drop_duplicates:
+                seen.add(texts)
     if not lines:
         why = ", ".join(f"{count} dropped: {rule}" for rule, count in dropped.items()) or "the files are empty"
         raise DataError(f"{pairs[0].file if pairs else 'the corpus'}: expected sentence pairs, but none is left ({why})")
     examples = Examples(*_flat(sources), *_flat(targets), np.array(lines, dtype=np.int64))
-    return examples, _figures(examples, dropped)
+    return examples, _figures(examples, dict(dropped))
 
 
 def _flat(sentences: list[list[int]]) -> tuple[Ids, NDArray[np.int64]]:

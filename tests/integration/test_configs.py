@@ -36,6 +36,8 @@ def test_all_configs_are_found() -> None:
         "sample-transformer",
         "tatoeba600-seq2seq",
         "tatoeba600-transformer",
+        "multi30k-seq2seq",
+        "multi30k-transformer",
     }
 
 

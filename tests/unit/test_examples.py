@@ -98,3 +98,26 @@ def test_nothing_left_is_an_error_that_says_why(tokenizer: Tokenizer) -> None:
     assert "1 dropped: longer than 2 tokens" in message
     with pytest.raises(DataError, match=r"the corpus: .*the files are empty"):
         encode_examples([], tokenizer, tokenizer)
+
+
+def test_ratio_identical_and_duplicate_pairs_are_dropped_by_name() -> None:
+    rows = [
+        ("a b", "c d"),
+        ("a", "b c d"),  # 2 and 4 tokens with end marks
+        ("a", "b c d a"),  # 2 and 5: more than twice
+        ("a b c d a", "b"),
+        ("a  b", "a b"),  # the same text
+        ("a\u00a0b", " c d"),  # the first pair again, white space aside
+        ("c d", "a b"),
+    ]
+    pairs = [Pair(source, target, "f", line) for line, (source, target) in enumerate(rows, start=1)]
+    words = train_tokenizer("word", ["a b c d"])
+    everything, figures = encode_examples(pairs, words, words)
+    assert (len(everything), figures.dropped) == (7, {})
+    kept, figures = encode_examples(pairs, words, words, max_ratio=2, drop_identical=True, drop_duplicates=True)
+    assert kept.lines.tolist() == [1, 2, 7]
+    assert figures.dropped == {
+        "one side more than 2 times as long as the other": 2,
+        "both sides the same text": 1,
+        "the same pair again": 1,
+    }

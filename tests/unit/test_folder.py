@@ -172,7 +172,7 @@ def test_clearing_removes_only_what_is_ours(run: RunFolder) -> None:
     (run.path / "mine" / "config.yaml").write_text("mine")
     with run.locked():
         run.clear()
-    assert names_in(run.path) == [".lock", "mine", "notes.txt"]
+    assert names_in(run.path) == ["mine", "notes.txt"]
     assert (run.path / "mine" / "config.yaml").read_text() == "mine"
 
 

@@ -1,0 +1,103 @@
+"""Attention records of translated lines, as JSON Lines, NPZ and PNG files."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nmt_cli.inspection.maps import KINDS, AttentionMap
+from nmt_cli.inspection.plots import heat_maps, to_png
+
+VERSION = 1
+TITLES = {
+    "encoder": ("Encoder self-attention", "source (keys)", "source (queries)"),
+    "decoder": ("Decoder self-attention", "inputs so far (keys)", "outputs (queries)"),
+    "cross": ("Decoder-encoder attention", "source (keys)", "outputs (queries)"),
+}
+
+
+@dataclass(frozen=True)
+class AttentionRecord:
+    """One input line, its translation, and all attention maps. A blank line has no tokens and no maps.
+
+    Args:
+        line: Line number from 1.
+        source: The raw line.
+        translation: Plain text.
+        source_tokens: With the end mark.
+        target_tokens: With the end mark where the translation ended with one.
+        ended: `eos`, `limit`, or None for a blank line.
+        score: Of the hypothesis; None for a blank line.
+        checkpoint: Folder name of the checkpoint.
+        maps: One for each kind and layer.
+    """
+
+    line: int
+    source: str
+    translation: str
+    checkpoint: str
+    source_tokens: tuple[str, ...] = ()
+    target_tokens: tuple[str, ...] = ()
+    ended: str | None = None
+    score: float | None = None
+    maps: Sequence[AttentionMap] = field(default_factory=tuple)
+
+    def to_json(self) -> str:
+        """Return the record as one line of JSON, a map for each head."""
+        maps: list[dict[str, Any]] = [
+            {
+                "kind": one.kind,
+                "layer": one.layer,
+                "head": head,
+                "row_tokens": one.row_tokens,
+                "column_tokens": one.column_tokens,
+                "weights": [[round(float(weight), 6) for weight in row] for row in weights],
+            }
+            for one in self.maps
+            for head, weights in enumerate(one.weights)
+        ]
+        record = {
+            "version": VERSION,
+            "line": self.line,
+            "source": self.source,
+            "translation": self.translation,
+            "source_tokens": self.source_tokens,
+            "target_tokens": self.target_tokens,
+            "ended": self.ended,
+            "score": self.score,
+            "checkpoint": self.checkpoint,
+            "maps": maps,
+        }
+        return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_npz(self) -> bytes:
+        """Return a NumPy archive: `encoder.0` … `(H, rows, columns)` float32, `source_tokens`, `target_tokens`."""
+        buffer = io.BytesIO()
+        arrays = {f"{one.kind}.{one.layer}": one.weights for one in self.maps}
+        tokens = {"source_tokens": np.array(self.source_tokens, dtype=np.str_)}
+        tokens["target_tokens"] = np.array(self.target_tokens, dtype=np.str_)
+        np.savez_compressed(buffer, allow_pickle=False, **tokens, **arrays)
+        return buffer.getvalue()
+
+    def to_png(self) -> dict[str, bytes]:
+        """Return kind -> PNG of the grid of its maps, rows by layer and columns by head."""
+        pictures: dict[str, bytes] = {}
+        for kind in KINDS:
+            maps = [one for one in self.maps if one.kind == kind]
+            if maps:
+                title, x_label, y_label = TITLES[kind]
+                figure = heat_maps(
+                    [list(one.weights) for one in maps],
+                    row_tokens=maps[0].row_tokens,
+                    column_tokens=maps[0].column_tokens,
+                    title=title,
+                    x_label=x_label,
+                    y_label=y_label,
+                )
+                pictures[kind] = to_png(figure)
+        return pictures
