@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that `--help` and config err
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 import sys
@@ -337,5 +338,7 @@ def _out_of_resources(error: Exception) -> int:
 
 
 def _say(text: str, code: int) -> int:
-    sys.stderr.write(f"{text}\n")
+    with contextlib.suppress(OSError):  # nobody may read it any more
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
     return code

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nmt_cli.cli.console import Messages, progress_bar
@@ -14,7 +16,7 @@ from nmt_cli.decoding.translator import Translation, Translator
 from nmt_cli.errors import ConfigError, disk_errors, nearest
 from nmt_cli.inspection.dumps import AttentionRecord
 from nmt_cli.inspection.maps import forced_maps
-from nmt_cli.runs.folder import RunFolder, write_atomically
+from nmt_cli.runs.folder import RunFolder, current_umask, write_atomically
 from nmt_cli.text.parallel import read_lines
 from nmt_cli.text.vocab import EOS
 
@@ -35,26 +37,46 @@ def run_attn_dump(
     for name in formats:
         if name not in FORMATS:
             raise ConfigError(f"--format: unknown format {name!r}{nearest(name, FORMATS) or '.'} Known: {', '.join(FORMATS)}")
+    if not formats:
+        raise ConfigError(f"--format: expected at least one of {', '.join(FORMATS)}, but there is none")
     lines = read_lines(file) if file is not None else [" ".join((text or "").splitlines())]
     messages, folder = Messages(), RunFolder.open(run)
     translator = make_translator(folder, options, warn=messages.warn)
     checkpoint = folder.checkpoint_path(options.checkpoint).name
     with disk_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        bar = stack.enter_context(progress_bar(len(lines), unit=" lines", description="attention"))
-        part = out / ".attention.jsonl.part"
-        stream = stack.enter_context(open(part, "w", encoding="utf-8", newline="\n")) if "json" in formats else None
-        for record in attention_records(translator, lines, checkpoint):
-            with disk_errors(out):
-                if stream is not None:
-                    stream.write(record.to_json())
-                _write_files(record, out, formats)
+    records = attention_records(translator, lines, checkpoint)
+    with progress_bar(len(lines), unit=" lines", description="attention") as bar, _json_lines(out, formats) as write_json:
+        for record in records:
+            write_json(record)
+            _write_files(record, out, formats)
             bar.update(1)
-    if "json" in formats:
-        with disk_errors(out):
-            part.replace(out / "attention.jsonl")
     messages.info(f"{out}: attention of {len(lines):,} line{'s' if len(lines) != 1 else ''} as {', '.join(formats)}")
+
+
+@contextmanager
+def _json_lines(out: Path, formats: Sequence[str]) -> Iterator[Callable[[AttentionRecord], None]]:
+    """Give a function that adds a record to `attention.jsonl`, which appears when all are there; without json, an idle one."""
+    if "json" not in formats:
+        yield lambda record: None
+        return
+    with disk_errors(out):
+        handle, part = tempfile.mkstemp(prefix=".attention.jsonl.", dir=out)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+
+            def write(record: AttentionRecord) -> None:
+                with disk_errors(out):
+                    stream.write(record.to_json())
+
+            yield write
+        with disk_errors(out):
+            os.chmod(part, 0o666 & ~current_umask())
+            os.replace(part, out / "attention.jsonl")
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
 
 
 def attention_records(translator: Translator, lines: Sequence[str], checkpoint: str) -> Iterator[AttentionRecord]:

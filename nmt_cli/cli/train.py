@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -17,7 +18,7 @@ from nmt_cli.cli.train_hooks import Display, Validation, stop_signals, validatio
 from nmt_cli.cli.train_report import finished_text, provenance, report_tests
 from nmt_cli.config_file import LoadedConfig, differences
 from nmt_cli.devices import choose_device, choose_precision, describe_device, prepare_device
-from nmt_cli.errors import ConfigError, Interrupted, RunError
+from nmt_cli.errors import ConfigError, Interrupted, NmtError, RunError
 from nmt_cli.inspection.plots import draw_curves
 from nmt_cli.models.interface import count_parameters
 from nmt_cli.runs.folder import RunFolder, write_atomically
@@ -77,9 +78,11 @@ def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
             return
         prepared = prepare(loaded.config, corpora, folder.tokenizers() if go_on else None, device, precision)
         if go_on:
+            verify_last(folder)
             note_sitting(folder, loaded, prepared)
         else:
-            folder.clear()
+            if folder.exists:
+                folder.clear()
             write_run(folder, loaded, prepared)
         messages.log = folder.path / "train.log"
         finished = train_model(folder, prepared, messages, go_on=go_on)
@@ -112,7 +115,9 @@ def changed_keys(folder: RunFolder, loaded: LoadedConfig) -> set[str]:
 
 def is_finished(folder: RunFolder) -> bool:
     """Return whether there is a finished run. Asks no corpus and writes nothing."""
-    return folder.exists and bool(RunFolder.open(folder.path).manifest().get("finished"))
+    if not folder.exists or not (folder.path / "requested.yaml").exists():
+        return False
+    return bool(RunFolder.open(folder.path).manifest().get("finished"))
 
 
 def show_finished(folder: RunFolder, messages: Messages) -> None:
@@ -130,7 +135,10 @@ def can_go_on(folder: RunFolder, loaded: LoadedConfig, corpora: Corpora) -> bool
     if not folder.exists:
         return False
     RunFolder.open(folder.path)
-    if not (folder.path / "requested.yaml").exists():  # stopped while the folder was made
+    missing = [name for name in ("requested.yaml", "checkpoints/index.json") if not (folder.path / name).exists()]
+    if missing and folder.checkpoint_folders():
+        raise RunError(f"{folder.path}: {missing[0]} is missing; the run folder is damaged; --overwrite starts anew")
+    if "requested.yaml" in missing:  # stopped while the folder was made
         return False
     changed = changed_keys(folder, loaded)
     data_changed = {key for key in changed if key.startswith(("data.train", "data.valid", "data.tests"))}
@@ -218,10 +226,11 @@ def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go
                 logs=(metrics, log),
             )
             if go_on and (limit := trainer.limit_reached()):
-                messages.info(f"nothing to train: {limit}; raise a limit to go on")
+                messages.info(f"nothing left to train: {limit} (raise it to train on); writing the reports")
             reason = trainer.fit()
     except Interrupted:
-        draw_run_curves(folder)
+        with contextlib.suppress(NmtError):  # the picture is not worth another message
+            draw_run_curves(folder)
         raise
     finally:
         display.close()
@@ -244,15 +253,19 @@ def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go
     }
 
 
-def restore(folder: RunFolder, state: TrainingState, logs: tuple[Path, ...]) -> None:
-    """Put `state` back to the last checkpoint, and cut the appended files back to what they were then."""
+def verify_last(folder: RunFolder) -> None:
+    """Raise a `RunError` when a file of the last checkpoint is damaged, before anything is changed."""
     checkpoint = folder.checkpoint_path("last")
     for file in folder.index().checkpoints[checkpoint.name].sha256:
         folder.verified(checkpoint, file)
-    read_training_state(state, checkpoint)
+
+
+def restore(folder: RunFolder, state: TrainingState, logs: tuple[Path, ...]) -> None:
+    """Put `state` back to the last checkpoint, and cut the appended files back to what they were then."""
+    read_training_state(state, folder.checkpoint_path("last"))
     for path in logs:
-        size = state.progress.log_sizes.get(path.name)
-        if path.exists() and size is not None and path.stat().st_size > size:
+        size = state.progress.log_sizes.get(path.name, 0)
+        if path.exists() and path.stat().st_size > size:
             with open(path, "r+b") as stream:
                 stream.truncate(size)
 
@@ -273,8 +286,10 @@ def draw_run_curves(folder: RunFolder) -> None:
     """Draw `curves.png` from `metrics.jsonl`."""
     path = folder.path / "metrics.jsonl"
     if path.exists():
-        whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")  # a last line may have been cut short
-        events = [json.loads(line) for line in whole.splitlines()]
+        events = []
+        for line in path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # a line that was cut short by a full disk or a kill
+                events.append(json.loads(line))
         write_atomically(folder.path / "curves.png", draw_curves(events, folder.config().name))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -58,7 +58,7 @@ class Validation:
         batches = in_order(self.examples, tokens=VALIDATION_TOKENS)
         scores = validation_scores(model, batches, self.device, self.precision)
         metrics = self.config.training.validation_metrics
-        if not metrics:
+        if not metrics or not math.isfinite(scores["loss"]):
             return scores
         settings = TranslatorSettings(
             search=SearchSettings(1, self.config.decoding.length_penalty, self.config.decoding.max_length),
@@ -159,7 +159,7 @@ def validations_table(history: Sequence[Mapping[str, float]], best_update: int) 
     return table_text(("update", "epoch", *names), rows, title="validations (* best)")
 
 
-@contextmanager
+@contextlib.contextmanager
 def stop_signals() -> Iterator[Callable[[], int | None]]:
     """Give a function that returns the number of a SIGINT or SIGTERM that has come, or None. A second one ends at once."""
     received: list[int] = []
@@ -167,9 +167,10 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
 
     def note(number: int, frame: FrameType | None) -> None:
         received.append(number)
-        os.write(2, b"\nstopping after this update; everything will be saved (the same again ends at once)\n")
         for each, handler in before.items():
             signal.signal(each, handler)
+        with contextlib.suppress(OSError):  # nobody may read it any more; a handler cannot use sys.stderr
+            os.write(2, b"\nstopping after this update; everything will be saved (the same again ends at once)\n")
 
     for number in before:
         signal.signal(number, note)

@@ -114,8 +114,9 @@ class Translator:
 
     def _join(self, parts: Sequence[Sequence[Hypothesis]]) -> Translation:
         """Return the translation of a line from the hypotheses of its parts: none, one, or several after a split."""
-        text = " ".join(filter(None, (self.target.decode(hypotheses[0].tokens) for hypotheses in parts)))
-        return Translation(text, tuple(parts[0]) if len(parts) == 1 else tuple(hypotheses[0] for hypotheses in parts))
+        best = [hypotheses[0] for hypotheses in parts if hypotheses]
+        text = " ".join(filter(None, (self.target.decode(hypothesis.tokens) for hypothesis in best)))
+        return Translation(text, tuple(parts[0]) if len(parts) == 1 else tuple(best))
 
     @property
     def max_source_tokens(self) -> int:

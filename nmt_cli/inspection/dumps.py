@@ -81,7 +81,7 @@ class AttentionRecord:
         arrays = {f"{one.kind}.{one.layer}": one.weights for one in self.maps}
         tokens = {"source_tokens": np.array(self.source_tokens, dtype=np.str_)}
         tokens["target_tokens"] = np.array(self.target_tokens, dtype=np.str_)
-        np.savez_compressed(buffer, allow_pickle=False, **tokens, **arrays)
+        np.savez_compressed(buffer, **tokens, **arrays)  # type: ignore[arg-type]  # no array is called allow_pickle
         return buffer.getvalue()
 
     def to_png(self) -> dict[str, bytes]:

@@ -12,6 +12,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+DOTS_PER_INCH = 110
+LARGEST_SIDE = 12_000
+"""Pixels: pictures of very long sentences become coarser instead of larger."""
+
 
 def draw_curves(events: Sequence[dict[str, Any]], title: str) -> bytes:
     """Return a PNG of the training: losses, validation scores and learning rate against updates.
@@ -110,7 +114,7 @@ def heat_maps(
 def to_png(figure: Figure) -> bytes:
     """Return a figure as PNG."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
+    figure.savefig(buffer, format="png", dpi=min(DOTS_PER_INCH, LARGEST_SIDE / max(figure.get_size_inches())))
     return buffer.getvalue()
 
 

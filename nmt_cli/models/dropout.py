@@ -43,7 +43,10 @@ class RandomSource:
             "bytes": [int(word) for word in state["state"]["state"]],
             "has_uint32": int(state["has_uint32"]),
             "uinteger": int(state["uinteger"]),
-            "devices": {kind: generator.get_state().tolist() for kind, generator in self._generators.items()},
+            "devices": {
+                **self._saved,
+                **{kind: generator.get_state().tolist() for kind, generator in self._generators.items()},
+            },
         }
 
     def restore(self, state: dict[str, Any]) -> None:

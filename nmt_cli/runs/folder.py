@@ -24,7 +24,7 @@ from nmt_cli.text.parallel import Pair, read_lines
 from nmt_cli.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_files
 
 FORMAT_VERSION = 1
-FILES = ("config.yaml", "requested.yaml", "manifest.json", "metrics.jsonl", "curves.png", "train.log")
+FILES = ("requested.yaml", "config.yaml", "metrics.jsonl", "curves.png", "train.log", "manifest.json")
 FOLDERS = ("data", "tokenizer", "checkpoints", "reports")
 TOKENIZER_FILES = tuple(f"{stem}.{suffix}" for stem in ("source", "target", "shared") for suffix in ("json", "vocab", "model"))
 
@@ -105,6 +105,7 @@ class RunFolder:
         Raises:
             RunError: Another process trains in this folder.
         """
+        was_there = self.path.exists()
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = open(self.path / ".lock", "w")  # noqa: SIM115 - closed below
@@ -119,26 +120,27 @@ class RunFolder:
                 yield
             finally:
                 if not self.exists:  # nothing came of it: leave no trace
-                    (self.path / ".lock").unlink(missing_ok=True)
                     with contextlib.suppress(OSError):
-                        self.path.rmdir()
+                        (self.path / ".lock").unlink()
+                        if not was_there:
+                            self.path.rmdir()
 
     @property
     def exists(self) -> bool:
-        """Whether this is a run folder: the manifest is the first file that a run writes."""
+        """Whether this is a run folder: the manifest is the first file that a run writes and the last that is removed."""
         return (self.path / "manifest.json").is_file()
 
     def refuse_foreign(self) -> None:
-        """Raise a `RunError` where there is no run, but files with our names: they are somebody else's."""
-        found = [name for name in FILES if (self.path / name).exists()]
+        """Raise a `RunError` where there is no run, but files or folders with our names: they are somebody else's."""
+        found = [name for name in (*FILES, *FOLDERS) if os.path.lexists(self.path / name)]
         if found and not self.exists:
             raise RunError(
                 f"{self.path}: expected a new or empty folder or an earlier run, but it holds {', '.join(found)} and no "
-                "manifest.json, so that these files are not ours; choose another --run-dir"
+                "manifest.json, so that these are not ours; choose another --run-dir"
             )
 
     def clear(self) -> None:
-        """Remove what we wrote; files of others stay."""
+        """Remove what we wrote, the manifest last; files of others stay."""
         with disk_errors(self.path):
             for folder in FOLDERS:
                 if (self.path / folder).is_symlink():  # what it points to is not ours
@@ -153,15 +155,18 @@ class RunFolder:
                     (self.path / folder).rmdir()
 
     def _ours(self) -> list[Path]:
-        """Return the paths of everything that we write."""
-        paths = [self.path / name for name in FILES]
-        paths += [self.path / "tokenizer" / name for name in TOKENIZER_FILES]
-        paths += [self.path / "checkpoints" / "index.json"]
-        paths += [path for pattern in ("update-*", ".update-*") for path in (self.path / "checkpoints").glob(pattern)]
-        for split in self.splits():
+        """Return the paths of everything that we write, the manifest last."""
+        try:
+            splits = list(self.manifest()["corpora"])
+        except (RunError, KeyError):  # damaged: what is left behind is written over
+            splits = []
+        paths = [self.path / "tokenizer" / name for name in TOKENIZER_FILES]
+        paths += [self.path / "checkpoints" / "index.json", *self.checkpoint_folders()]
+        paths += (self.path / "checkpoints").glob(".update-*")
+        for split in splits:
             paths += [self.path / "data" / f"{split}.{side}.txt" for side in ("source", "target")]
             paths += [self.path / "reports" / f"{split}.{suffix}" for suffix in ("json", "md", "hypotheses.txt")]
-        return paths
+        return [*paths, *(self.path / name for name in FILES)]
 
     # -- config, manifest, tokenizers, data ----------------------------------------------------------------------------
 
@@ -301,14 +306,26 @@ class RunFolder:
             raise RunError(f"{path}: this checkpoint file is missing, cut short or changed since it was written; {hint}")
         return path
 
-    def write_checkpoint(self, name: str, update: int, write: Callable[[Path], None], scores: dict[str, float]) -> None:
-        """Write a checkpoint folder as a whole and enter it in the index.
+    def checkpoint_folders(self) -> list[Path]:
+        """Return the folders of all checkpoints on disk, in the order of their updates."""
+        return sorted((self.path / "checkpoints").glob("update-*"))
+
+    def write_checkpoint(
+        self,
+        name: str,
+        update: int,
+        write: Callable[[Path], None],
+        scores: dict[str, float],
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write a checkpoint folder as a whole, and enter it in the index in one step with names that move to it.
 
         Args:
             name: The folder's name.
             update: The update's number.
             write: Called with a temporary folder to write files into.
             scores: Validation scores to note in the index.
+            names: Names such as `last` -> folder.
         """
         final = self.path / "checkpoints" / name
         with disk_errors(final):
@@ -332,7 +349,8 @@ class RunFolder:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
         index = self.index()
-        self.write_index(CheckpointIndex(index.names, {**index.checkpoints, name: CheckpointRecord(update, scores, digests)}))
+        record = CheckpointRecord(update, scores, digests)
+        self.write_index(CheckpointIndex({**index.names, **(names or {})}, {**index.checkpoints, name: record}))
 
     def name_checkpoints(self, names: dict[str, str], *, keep: set[str]) -> None:
         """Give names to checkpoint folders and remove those not in `keep`, from the index first.
@@ -345,8 +363,9 @@ class RunFolder:
         kept = {folder: record for folder, record in index.checkpoints.items() if folder in keep}
         all_names = {name: folder for name, folder in {**index.names, **names}.items() if folder in kept}
         self.write_index(CheckpointIndex(all_names, kept))
-        for folder in index.checkpoints.keys() - kept.keys():
-            shutil.rmtree(self.path / "checkpoints" / folder, ignore_errors=True)
+        for path in self.checkpoint_folders():
+            if path.name not in kept:
+                shutil.rmtree(path, ignore_errors=True)
         for leftover in (self.path / "checkpoints").glob(".update-*"):
             shutil.rmtree(leftover, ignore_errors=True)
 

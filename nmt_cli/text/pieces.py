@@ -1,4 +1,4 @@
-"""Subword pieces: BPE and unigram models of sentencepiece, trained here or brought along.
+"""Subword pieces: BPE and unigram models of sentencepiece.
 
 Reference: Sennrich, Haddow, Birch 2016 (BPE); Kudo 2018 (unigram, sampling); Kudo, Richardson 2018 (sentencepiece).
 """
@@ -43,6 +43,7 @@ class PieceTokenizer:
     Args:
         model: A serialised sentencepiece model.
         settings: What is done before.
+        origin: Where the model comes from, for messages.
 
     Raises:
         RunError: `model` is no sentencepiece model.
@@ -50,13 +51,13 @@ class PieceTokenizer:
 
     kind: ClassVar[str] = "sentencepiece"
 
-    def __init__(self, model: bytes, settings: PieceSettings) -> None:
+    def __init__(self, model: bytes, settings: PieceSettings, *, origin: str = "these bytes") -> None:
         self._model, self._settings = model, settings
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(model)
         except RuntimeError as error:
-            raise RunError(f"expected a sentencepiece model, but it cannot be read as one: {error}") from None
+            raise RunError(f"{origin}: expected a sentencepiece model, but it cannot be read as one: {error}") from None
         size = self._processor.vocab_size()
         normal = [i for i in range(size) if not (self._processor.IsControl(i) or self._processor.IsUnknown(i))]
         self.vocabulary = Vocabulary((*SPECIALS, *(self._processor.IdToPiece(i) for i in normal)))

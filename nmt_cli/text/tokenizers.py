@@ -280,8 +280,9 @@ def load_tokenizer(folder: Path, stem: str) -> Tokenizer:
         if kind == "sentencepiece":
             from nmt_cli.text.pieces import PieceSettings, PieceTokenizer
 
-            with open_corpus_file(folder / f"{stem}.model") as stream:
-                return PieceTokenizer(stream.read(), PieceSettings(**settings))
+            model = folder / f"{stem}.model"
+            with open_corpus_file(model) as stream:
+                return PieceTokenizer(stream.read(), PieceSettings(**settings), origin=str(model))
         if kind == "char":
             chars = CharSettings(**settings)
             return CharTokenizer(_load_vocabulary(folder, stem), chars)

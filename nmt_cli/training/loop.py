@@ -271,6 +271,7 @@ class Trainer:
             counts_for_patience: False for the validation that ends a training between two regular ones, so that a run that
                 goes on later has the patience of an uninterrupted one.
         """
+        self._check_weights()
         progress = self.state.progress
         scores: dict[str, float] = {}
         paused = time.monotonic()
@@ -300,15 +301,18 @@ class Trainer:
         """Write a checkpoint unless this update has one, name it, and remove those that are kept no more."""
         progress = self.state.progress
         name = f"update-{progress.update:08d}"
+        names = {"best": progress.best() or name, "last": name}
         if self._saved_update != progress.update:
             self._check_weights()
-            progress.log_sizes = {path.name: path.stat().st_size for path in self.logs if path.exists()}
+            progress.log_sizes = {path.name: path.stat().st_size if path.exists() else 0 for path in self.logs}
             latest = progress.history[-1] if progress.history else {}
             scores = latest if latest.get("update") == progress.update else {}
-            self.folder.write_checkpoint(name, progress.update, lambda path: write_training_state(self.state, path), scores)
+            self.folder.write_checkpoint(
+                name, progress.update, lambda path: write_training_state(self.state, path), scores, names
+            )
             self._saved_update = progress.update
-        recent = sorted(self.folder.index().checkpoints)[-self.config.keep_last :]
-        names = {"best": progress.best() or name, "last": name}
+        earlier = [found for found, record in self.folder.index().checkpoints.items() if record.update <= progress.update]
+        recent = sorted(earlier)[-self.config.keep_last :]
         self.folder.name_checkpoints(names, keep={*names.values(), *recent, *progress.kept})
 
     def _check_weights(self) -> None:

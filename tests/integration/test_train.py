@@ -98,8 +98,34 @@ def test_files_that_are_not_ours_are_safe(tmp_path: Path) -> None:
     for option in ([], ["--overwrite"]):
         done = nmt("train", config, "--run-dir", folder, *option)
         assert done.code == 4
-        assert "it holds config.yaml" in done.err
+        assert "it holds config.yaml, data and no manifest.json" in done.err
         assert (folder / "config.yaml").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_damaged_run_is_not_taken_for_a_new_one(tmp_path: Path) -> None:
+    config, folder = write_config(tmp_path), tmp_path / "run"
+    assert nmt("train", config, "--run-dir", folder).code == 0
+    kept = weights(folder)
+    for name in ("requested.yaml", "checkpoints/index.json"):
+        content = (folder / name).read_bytes()
+        (folder / name).unlink()
+        done = nmt("train", config, "--run-dir", folder, "--resume")
+        assert done.code == 4
+        assert f"{name} is missing" in done.err
+        (folder / name).write_bytes(content)
+    assert weights(folder) == kept
+    last = next(iter((folder / "checkpoints").glob("update-*/training.safetensors")))
+    last.write_bytes(last.read_bytes()[:-1])
+    raised = ["--resume", "--set", "training.max_updates=3"]
+    assert nmt("train", config, "--run-dir", folder, *raised).code == 4
+    assert nmt("train", config, "--run-dir", folder).code == 0, "it is still finished"
+
+
+def test_an_empty_folder_of_the_user_stays(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    done = nmt("train", write_config(tmp_path), "--run-dir", tmp_path / "run", "--set", "data.max_length=1")
+    assert done.code == 3
+    assert list((tmp_path / "run").iterdir()) == []
 
 
 def test_corpora_may_move_but_not_change(tmp_path: Path) -> None:
@@ -160,7 +186,7 @@ def test_the_last_validation_is_in_the_last_checkpoint(tmp_path: Path) -> None:
     assert index["names"]["best"] == f"update-{min(scores, key=lambda update: scores[update]):08d}"
     again = nmt("train", config, "--run-dir", folder, *raised)
     assert again.code == 0
-    assert "nothing to train: max_updates: 5 reached" in again.err
+    assert "nothing left to train: max_updates: 5 reached" in again.err
 
 
 def test_overwriting_waits_until_the_new_run_can_begin(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def test_the_lock_is_freed_by_an_error(run: RunFolder) -> None:
 
 def fill(run: RunFolder) -> None:
     """Write one of everything that a run holds."""
+    run.write_manifest({"seed": 3, "corpora": {"train": [], "valid": [], "test": []}})
     run.write_config(config(), {"name": "toy"})
     run.write_tokenizers(train_tokenizer("word", ["a"]), train_tokenizer("char", ["b"]))
     for split in ("valid", "test"):
