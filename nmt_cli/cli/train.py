@@ -311,5 +311,6 @@ def announce(folder: RunFolder, prepared: Prepared, messages: Messages) -> None:
         messages.info(
             f"asked for {asked:,} pieces, got {' and '.join(f'{size:,}' for size in sizes)}: the corpus fills no more"
         )
-    messages.info(f"{describe_model(prepared.config)}; {count_parameters(prepared.model):,} parameters")
-    messages.info(f"training on {describe_device(prepared.device)} into {folder.path}")
+    messages.info(describe_model(prepared.config))
+    size = count_parameters(prepared.model)
+    messages.info(f"{size:,} parameters, training on {describe_device(prepared.device)} into {folder.path}")

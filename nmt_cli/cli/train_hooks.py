@@ -26,7 +26,7 @@ from nmt_cli.training.loop import TrainingHooks, UpdateReport, ValidationReport,
 
 SAMPLES = 3
 VALIDATION_TOKENS = 4096
-BAR = "{desc} {percentage:3.0f}%|{bar}| {postfix}"
+BAR = "{desc} {percentage:3.0f}%|{bar}|"
 
 
 class Validation:
@@ -96,7 +96,7 @@ class Display:
     def on_step(self, fraction: float, remaining: float) -> None:
         """Move the progress bar."""
         if not self.bar.disable:
-            self.bar.set_postfix_str(f"{duration(remaining)} left", refresh=False)
+            self.bar.set_description_str(f"training, {duration(remaining)} left", refresh=False)
             self.bar.update(fraction - self.bar.n)
 
     def on_update(self, report: UpdateReport) -> None:
