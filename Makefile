@@ -44,6 +44,7 @@ sample: $(INSTALLED)  ## write data/sample/*.tsv again from lexicon, grammar and
 
 bench: $(INSTALLED)  ## speed, measured and printed
 	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/startup.py
 
 faults: $(INSTALLED)  ## run the tests of docs/faults.md
 	$(BIN)/python -m pytest -m fault
