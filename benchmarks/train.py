@@ -43,6 +43,7 @@ def made_up_examples(random: np.random.Generator) -> Examples:
         random.integers(4, VOCABULARY, target_lengths.sum()).astype(np.int32),
         target_lengths.cumsum(),
         np.arange(SENTENCES, dtype=np.int64),
+        np.arange(SENTENCES, dtype=np.int64),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from nmt_cli.config import Config, EarlyStoppingConfig, ParallelFiles, Seq2SeqConfig, TransformerConfig
+from nmt_cli.config import Config, EarlyStoppingConfig, Files, Seq2SeqConfig, TransformerConfig
 
 HEAD = """# Every key of a config
 
@@ -67,10 +67,11 @@ def type_name(annotation: Any, metadata: list[Any]) -> str:
         return "name: files, …"
     if origin is tuple:
         inner = typing.get_args(annotation)[0]
-        return "files" if inner is ParallelFiles else f"list of {type_name(inner, [])}"
+        return "files" if inner is Files else f"list of {type_name(inner, [])}"
     if annotation in {int, float}:
         return f"{'whole number' if annotation is int else 'number'}{bounds(metadata)}"
-    return {bool: "true or false", str: "text", EarlyStoppingConfig: "see below"}.get(annotation, str(annotation))
+    names = {bool: "true or false", str: "text", Files: "file or files", EarlyStoppingConfig: "see below"}
+    return names.get(annotation, str(annotation))
 
 
 def bounds(metadata: list[Any]) -> str:

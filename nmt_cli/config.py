@@ -36,12 +36,12 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
 
 
-class ParallelFiles(Section):
-    """Where one set of sentence pairs is: a .tsv file with both sides, or a file for each side. Any may be gzipped."""
+class Files(Section):
+    """One file that holds both sides, or a file for each side."""
 
     source: Text
     target: Text | None = None
-    """None: `source` is a .tsv path whose first two columns are source and target."""
+    """None: the file `source` holds both sides; of sentence pairs, a .tsv whose first two columns they are."""
 
     @model_validator(mode="before")
     @classmethod
@@ -49,7 +49,7 @@ class ParallelFiles(Section):
         if isinstance(value, str):
             return {"source": value}
         if isinstance(value, dict) and "source" in value and value.get("target") is None and set(value) <= {"source", "target"}:
-            raise ValueError("needs `target` beside `source` (for one .tsv file with both sides write just its path)")
+            raise ValueError("needs `target` beside `source` (for one file with both sides write just its path)")
         return value
 
     @model_serializer
@@ -66,8 +66,8 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value]
 
 
-Corpus = Annotated[tuple[ParallelFiles, ...], BeforeValidator(_as_list), Field(min_length=1)]
-"""One set of files or a list of these, read one after the other."""
+Corpus = Annotated[tuple[Files, ...], BeforeValidator(_as_list), Field(min_length=1)]
+"""One set of sentence pairs or a list of these, read one after the other. Any file may be gzipped."""
 
 
 class DataConfig(Section):
@@ -125,14 +125,24 @@ class TokenizerConfig(Section):
     """Pieces: how they are learned."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
     """Pieces: sentencepiece's rule for the text; `identity` changes nothing but white space."""
+    model_file: Files | None = None
+    """Pieces: a sentencepiece model of your own, or one for each side: `{source: …, target: …}`. It is copied into the run."""
+    sampling: Annotated[float, BeforeValidator(_no_boolean), Field(gt=0, lt=1, allow_inf_nan=False)] | None = None
+    """Pieces: split training text at random, anew each epoch. BPE: share of merges left out (0.1 is usual); unigram: alpha."""
 
     @model_validator(mode="after")
     def _keys_fit(self) -> TokenizerConfig:
         theirs = {"space_before": {"word"}, "space_after": {"word"}, "min_frequency": {"word", "char"}}
-        theirs |= {"model_type": {"sentencepiece"}, "normalization": {"sentencepiece"}}
+        theirs |= {key: {"sentencepiece"} for key in ("model_type", "normalization", "model_file", "sampling")}
+        given = {key for key, field in type(self).model_fields.items() if getattr(self, key) != field.default}
         for key, kinds in theirs.items():
-            if self.type not in kinds and getattr(self, key) != type(self).model_fields[key].default:
+            if self.type not in kinds and key in given:
                 raise ValueError(f"{key} belongs to type: {' or '.join(sorted(kinds))}, but type is {self.type}")
+        learned = sorted(given & {"vocab_size", "model_type", "normalization"})
+        if self.model_file is not None and learned:
+            raise ValueError(f"model_file brings its own {learned[0]}; leave {' and '.join(learned)} out")
+        if self.model_file is not None and self.model_file.target is not None and self.shared:
+            raise ValueError("shared: true needs one model_file, but there is one for each side")
         return self
 
 

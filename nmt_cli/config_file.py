@@ -250,8 +250,8 @@ def _apply_override(tree: Tree, override: str, reader: _Reader) -> None:
     for key in keys[:-1]:
         value = value[key]
         below = here.get(key)
-        if below is None or (isinstance(below, str | list) and keys[0] == "data"):
-            below = {}  # `--set data.train.source=…` takes the place of a .tsv path
+        if below is None or (isinstance(below, str | list) and (keys[0] == "data" or key == "model_file")):
+            below = {}  # `--set data.train.source=…` takes the place of a path
         if not isinstance(below, dict):
             raise ConfigError(f"--set {override}: {key} is {_short(below)}, which has no keys below it")
         here[key] = dict(below)
@@ -260,7 +260,10 @@ def _apply_override(tree: Tree, override: str, reader: _Reader) -> None:
 
 
 def _resolve_paths(tree: Tree, base: Path) -> None:
-    """Make the corpus paths in `tree` absolute, in place."""
+    """Make the paths in `tree` absolute, in place."""
+    tokenizer = tree.get("tokenizer")
+    if isinstance(tokenizer, dict) and "model_file" in tokenizer:
+        tokenizer["model_file"] = _absolute(tokenizer["model_file"], base)
     data = tree.get("data")
     if isinstance(data, dict):
         for key in ("train", "valid"):

@@ -71,17 +71,16 @@ def prepare(
 ) -> Prepared:
     """Return tokenizers (trained here unless given), examples and a new model."""
     pairs = corpora.pairs["train"]
-    source, target = tokenizers or train_tokenizers(config, pairs)
+    source, target = tokenizers or make_tokenizers(config, pairs)
     seed = config.training.seed
     random = RandomSource(seed)
     sizes = len(source.vocabulary), len(target.vocabulary)
     model = build_model(config.model, source_size=sizes[0], target_size=sizes[1], random=random, seed=seed).to(device)
-    longest = min(config.data.max_length, model.max_positions or config.data.max_length)
     examples, figures = encode_examples(
         pairs,
         source,
         target,
-        max_length=longest,
+        max_length=longest_allowed(config, model),
         max_ratio=config.data.max_ratio,
         drop_identical=config.data.drop_identical,
         drop_duplicates=config.data.drop_duplicates,
@@ -89,9 +88,14 @@ def prepare(
     return Prepared(config, corpora, (source, target), examples, figures, model, random, device, precision)
 
 
-def train_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Tokenizer]:
-    """Learn the source and the target tokenizer, or one for both, from the training pairs."""
+def make_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Tokenizer]:
+    """Return the source and the target tokenizer, or one for both: learned from the training pairs, or brought along."""
     settings = config.tokenizer
+    if settings.model_file is not None:
+        from nmt_cli.text.pieces import PieceSettings, PieceTokenizer
+
+        found = [PieceTokenizer.from_file(path, PieceSettings(settings.lowercase)) for path in settings.model_file.paths]
+        return found[0], found[-1]
 
     def learn(lines: list[str], spacing_lines: list[str]) -> Tokenizer:
         return train_tokenizer(
@@ -114,6 +118,34 @@ def train_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Toke
     return learn(sources, sources), learn(targets, targets)
 
 
+def make_sampler(prepared: Prepared) -> BatchSampler:
+    """Return the training batches, split anew in each epoch where the config asks for subword sampling."""
+    config, (source, target) = prepared.config, prepared.tokenizers
+    seed, strength, resample = config.training.seed, config.tokenizer.sampling, None
+    if strength is not None:
+        from nmt_cli.text.pieces import PieceTokenizer
+        from nmt_cli.text.sampling import PieceSampling
+
+        assert isinstance(source, PieceTokenizer)
+        assert isinstance(target, PieceTokenizer)
+        resample = PieceSampling(
+            prepared.corpora.pairs["train"],
+            prepared.examples,
+            source,
+            target,
+            strength=strength,
+            longest=longest_allowed(config, prepared.model),
+            seed=(seed, 0),
+        )
+    sizes = config.training.batch_tokens, config.training.batch_sentences
+    return BatchSampler(prepared.examples, tokens=sizes[0], sentences=sizes[1], seed=seed, resample=resample)
+
+
+def longest_allowed(config: Config, model: Seq2Seq) -> int:
+    """Return the most tokens of a side of a training pair, end mark included."""
+    return min(config.data.max_length, model.max_positions or config.data.max_length)
+
+
 def corpus_table(prepared: Prepared) -> str:
     """Return what the training corpus holds, as a table."""
     figures, (source, target) = prepared.figures, prepared.tokenizers
@@ -132,7 +164,7 @@ def corpus_table(prepared: Prepared) -> str:
 def dry_run_text(prepared: Prepared) -> str:
     """Return the effective config, corpus figures, model size and the first batch."""
     config, model = prepared.config.training, prepared.model
-    sampler = BatchSampler(prepared.examples, tokens=config.batch_tokens, sentences=config.batch_sentences, seed=config.seed)
+    sampler = make_sampler(prepared)
     batch = sampler.next_batch()
     encoder, decoder = count_parameters(model.encoder), count_parameters(model.decoder)
     sizes = f"parameters: {count_parameters(model):,} (encoder {encoder:,}, decoder {decoder:,})"

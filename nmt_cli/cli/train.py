@@ -13,7 +13,7 @@ from typing import Any
 
 from nmt_cli.cli.console import Messages, duration, print_data
 from nmt_cli.cli.info import describe_model
-from nmt_cli.cli.prepare import Corpora, Prepared, corpus_table, dry_run_text, prepare, read_corpora
+from nmt_cli.cli.prepare import Corpora, Prepared, corpus_table, dry_run_text, make_sampler, prepare, read_corpora
 from nmt_cli.cli.train_hooks import Display, Validation, stop_signals, validations_table
 from nmt_cli.cli.train_report import finished_text, provenance, report_tests
 from nmt_cli.config_file import LoadedConfig, differences
@@ -22,8 +22,8 @@ from nmt_cli.errors import ConfigError, Interrupted, NmtError, RunError
 from nmt_cli.inspection.plots import draw_curves
 from nmt_cli.models.interface import count_parameters
 from nmt_cli.runs.folder import RunFolder, write_atomically
-from nmt_cli.text.batching import BatchSampler
 from nmt_cli.text.examples import encode_examples
+from nmt_cli.text.parallel import read_bytes
 from nmt_cli.training.checkpoint import Progress, TrainingState, read_training_state
 from nmt_cli.training.loop import Trainer, build_optimizer
 
@@ -146,6 +146,9 @@ def can_go_on(folder: RunFolder, loaded: LoadedConfig, corpora: Corpora) -> bool
         changed -= data_changed
     elif not data_changed:
         changed.add("data (the corpus files have changed since)")
+    model_changed = {key for key in changed if key.startswith("tokenizer.model_file")}
+    if model_changed and same_pieces(folder, loaded):
+        changed -= model_changed
     if changed:
         raise ConfigError(
             f"{folder.path}: this run was made with another config; differing: {', '.join(sorted(changed))}. "
@@ -158,6 +161,15 @@ def same_files(recorded: Mapping[str, Any], corpora: Corpora) -> bool:
     """Return whether the corpora have the same content, set by set, as those recorded in a manifest."""
     hashes = {split: [record["sha256"] for record in records] for split, records in recorded.items()}
     return hashes == {split: [record.sha256 for record in records] for split, records in corpora.files.items()}
+
+
+def same_pieces(folder: RunFolder, loaded: LoadedConfig) -> bool:
+    """Return whether the sentencepiece models that a config brings along are those of the run."""
+    files = loaded.config.tokenizer.model_file
+    if files is None:
+        return False
+    brought = [read_bytes(path) for path in files.paths]
+    return [tokenizer.stored()[1] for tokenizer in folder.tokenizers()] == [brought[0], brought[-1]]
 
 
 def write_run(folder: RunFolder, loaded: LoadedConfig, prepared: Prepared) -> None:
@@ -203,7 +215,7 @@ def sitting(prepared: Prepared) -> dict[str, Any]:
 def train_model(folder: RunFolder, prepared: Prepared, messages: Messages, *, go_on: bool) -> dict[str, Any]:
     """Train, draw the curves, and return how it ended, for the manifest."""
     config = prepared.config.training
-    sampler = BatchSampler(prepared.examples, tokens=config.batch_tokens, sentences=config.batch_sentences, seed=config.seed)
+    sampler = make_sampler(prepared)
     progress = Progress(metric=config.early_stopping.metric)
     optimizer = build_optimizer(prepared.model, config, prepared.device)
     state = TrainingState(prepared.model, optimizer, sampler, prepared.random, progress)

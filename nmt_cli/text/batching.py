@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,10 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nmt_cli.text.examples import Examples
+from nmt_cli.text.examples import Examples, Ids
 from nmt_cli.text.vocab import BOS, EOS, PAD
 
 POOL_BATCHES = 100
+
+Resample = Callable[[int, int, NDArray[np.int64]], tuple[list[Ids], list[Ids]]]
+"""Epoch, batch and indices of examples -> sources and targets to be used in the place of the usual ones."""
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,20 @@ def pad(sequences: Sequence[Sequence[int] | NDArray[np.int32]]) -> tuple[Tensor,
     return torch.from_numpy(ids), torch.from_numpy(visible)
 
 
-def make_batch(examples: Examples, indices: Sequence[int] | NDArray[np.int64]) -> Batch:
-    """Return the batch of the pairs at `indices`."""
+def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], lines: Sequence[int] | NDArray[np.int64]) -> Batch:
+    """Return the batch of pairs given as ids without marks, with their corpus line numbers."""
     end, begin = np.array([EOS], dtype=np.int32), np.array([BOS], dtype=np.int32)
-    targets = [examples.target(int(i)) for i in indices]
-    source_ids, source_visible = pad([np.concatenate((examples.source(int(i)), end)) for i in indices])
+    source_ids, source_visible = pad([np.concatenate((source, end)) for source in sources])
     target_in, _ = pad([np.concatenate((begin, target)) for target in targets])
     target_out, target_visible = pad([np.concatenate((target, end)) for target in targets])
     tokens = sum(len(target) + 1 for target in targets)
-    lines = tuple(int(examples.lines[int(i)]) for i in indices)
-    return Batch(source_ids, source_visible, target_in, target_out, target_visible, tokens, lines)
+    return Batch(source_ids, source_visible, target_in, target_out, target_visible, tokens, tuple(int(n) for n in lines))
+
+
+def batch_of(examples: Examples, indices: Sequence[int] | NDArray[np.int64]) -> Batch:
+    """Return the batch of the examples at `indices`."""
+    sources, targets = [examples.source(int(i)) for i in indices], [examples.target(int(i)) for i in indices]
+    return make_batch(sources, targets, examples.lines[np.asarray(indices)])
 
 
 def group_by_budget(
@@ -104,10 +111,19 @@ class BatchSampler:
         tokens: Budget of a batch in sentences x longest target, padding included, or None.
         sentences: Sentences of a batch, or None.
         seed: Seed of the order.
+        resample: Gives other ids for the pairs of a batch, or None. Batches are made up by the usual lengths all the same.
     """
 
-    def __init__(self, examples: Examples, *, tokens: int | None, sentences: int | None, seed: int) -> None:
-        self._examples = examples
+    def __init__(
+        self,
+        examples: Examples,
+        *,
+        tokens: int | None,
+        sentences: int | None,
+        seed: int,
+        resample: Resample | None = None,
+    ) -> None:
+        self._examples, self._resample = examples, resample
         self._tokens, self._sentences, self._seed = tokens, sentences, seed
         self._source_lengths, self._target_lengths = examples.source_lengths, examples.target_lengths
         self.epoch = 0
@@ -123,8 +139,12 @@ class BatchSampler:
         """Return the next batch; an exhausted epoch is followed by the next one."""
         if self.position == len(self._batches):
             self.move_to(self.epoch + 1, 0)
+        indices = self._batches[self.position]
         self.position += 1
-        return make_batch(self._examples, self._batches[self.position - 1])
+        if self._resample is None:
+            return batch_of(self._examples, indices)
+        sources, targets = self._resample(self.epoch, self.position - 1, indices)
+        return make_batch(sources, targets, self._examples.lines[indices])
 
     @property
     def epoch_is_over(self) -> bool:
@@ -159,4 +179,4 @@ def in_order(examples: Examples, *, tokens: int) -> Iterator[Batch]:
     """Yield every pair once, sorted by length, in batches of at most `tokens` sentences x longest side."""
     lengths = np.maximum(examples.source_lengths, examples.target_lengths)
     for group in group_by_budget(np.argsort(lengths, kind="stable"), lengths, tokens=tokens, sentences=None):
-        yield make_batch(examples, group)
+        yield batch_of(examples, group)

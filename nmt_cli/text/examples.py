@@ -27,6 +27,7 @@ class Examples:
         target_ids: All target ids, int32.
         target_ends: Where each target ends in `target_ids`, int64 `(N,)`.
         lines: Corpus line number of each pair, int64 `(N,)`.
+        indices: Which of the pairs that were read each one is, int64 `(N,)`.
     """
 
     source_ids: Ids
@@ -34,6 +35,7 @@ class Examples:
     target_ids: Ids
     target_ends: NDArray[np.int64]
     lines: NDArray[np.int64]
+    indices: NDArray[np.int64]
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -99,10 +101,10 @@ def encode_examples(
     """
     sources: list[list[int]] = []
     targets: list[list[int]] = []
-    lines: list[int] = []
+    kept: list[int] = []
     dropped: Counter[str] = Counter()
     seen: set[tuple[str, str]] = set()
-    for pair in pairs:
+    for index, pair in enumerate(pairs):
         source_ids, target_ids = source.encode(pair.source), target.encode(pair.target)
         shorter, longer = sorted((len(source_ids) + 1, len(target_ids) + 1))
         texts = (" ".join(pair.source.split()), " ".join(pair.target.split()))
@@ -119,13 +121,14 @@ def encode_examples(
         else:
             sources.append(source_ids)
             targets.append(target_ids)
-            lines.append(pair.line)
+            kept.append(index)
             if drop_duplicates:
                 seen.add(texts)
-    if not lines:
+    if not kept:
         why = ", ".join(f"{count} dropped: {rule}" for rule, count in dropped.items()) or "the files are empty"
         raise DataError(f"{pairs[0].file if pairs else 'the corpus'}: expected sentence pairs, but none is left ({why})")
-    examples = Examples(*_flat(sources), *_flat(targets), np.array(lines, dtype=np.int64))
+    lines, indices = np.array([pairs[i].line for i in kept], dtype=np.int64), np.array(kept, dtype=np.int64)
+    examples = Examples(*_flat(sources), *_flat(targets), lines, indices)
     return examples, _figures(examples, dict(dropped))
 
 

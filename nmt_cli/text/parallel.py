@@ -61,6 +61,16 @@ def open_corpus_file(path: str | Path) -> Iterator[BinaryIO]:
         raise DataError(f"{path}: cannot read this file: {error.strerror or error}") from None
 
 
+def read_bytes(path: str | Path) -> bytes:
+    """Return the content of a plain or gzipped file.
+
+    Raises:
+        DataError: As `open_corpus_file`.
+    """
+    with open_corpus_file(path) as stream:
+        return stream.read()
+
+
 def decode_lines(
     stream: Iterable[bytes], name: str, *, first: int = 1, on_invalid: Callable[[str], None] | None = None
 ) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import ClassVar, Self
 import sentencepiece
 
 from nmt_cli.errors import DataError, RunError
+from nmt_cli.text.parallel import read_bytes
 from nmt_cli.text.vocab import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 DEFAULT_VOCABULARY = 8000
@@ -96,6 +97,18 @@ class PieceTokenizer:
                     raise DataError(f"sentencepiece cannot learn {size} pieces from this text: {error}") from None
                 size = smaller  # the largest size that this corpus can fill
 
+    @classmethod
+    def from_file(cls, path: str, settings: PieceSettings) -> Self:
+        """Take a sentencepiece model that was made elsewhere.
+
+        Raises:
+            DataError: The file cannot be read, or is no such model.
+        """
+        try:
+            return cls(read_bytes(path), settings, origin=path)
+        except RunError as error:
+            raise DataError(f"tokenizer.model_file: {error}") from None
+
     def split(self, line: str) -> list[str]:
         """Return the pieces of a raw line."""
         pieces: list[str] = self._processor.EncodeAsPieces(_prepare(line, self._settings))
@@ -104,6 +117,17 @@ class PieceTokenizer:
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line."""
         return [self._ours[i] for i in self._processor.EncodeAsIds(_prepare(line, self._settings))]
+
+    def encode_sampled(self, line: str, strength: float) -> list[int]:
+        """Return the ids of a raw line, split at random (by the generator of the calling thread; see `sampling.py`).
+
+        Args:
+            line: A raw line.
+            strength: BPE: share of merges left out. Unigram: exponent of the probability of a split.
+        """
+        text = _prepare(line, self._settings)
+        found = self._processor.EncodeAsIds(text, enable_sampling=True, alpha=strength, nbest_size=-1)
+        return [self._ours[i] for i in found]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids; special ids other than unknown are left out."""

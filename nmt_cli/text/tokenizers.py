@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol, Self
 
 from nmt_cli.errors import RunError
-from nmt_cli.text.parallel import open_corpus_file, read_lines
+from nmt_cli.text.parallel import read_bytes, read_lines
 from nmt_cli.text.vocab import SPECIALS, UNK, Vocabulary
 
 SPACE_SIGN = "▁"  # U+2581
@@ -281,8 +281,7 @@ def load_tokenizer(folder: Path, stem: str) -> Tokenizer:
             from nmt_cli.text.pieces import PieceSettings, PieceTokenizer
 
             model = folder / f"{stem}.model"
-            with open_corpus_file(model) as stream:
-                return PieceTokenizer(stream.read(), PieceSettings(**settings), origin=str(model))
+            return PieceTokenizer(read_bytes(model), PieceSettings(**settings), origin=str(model))
         if kind == "char":
             chars = CharSettings(**settings)
             return CharTokenizer(_load_vocabulary(folder, stem), chars)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.text.batching import Batch, BatchSampler, group_by_budget, in_order, make_batch, pad
+from nmt_cli.text.batching import Batch, BatchSampler, batch_of, group_by_budget, in_order, pad
 from nmt_cli.text.examples import Examples
 from nmt_cli.text.vocab import BOS, EOS, PAD
 
@@ -21,7 +21,7 @@ def examples_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int
         return np.cumsum([len(sentence) for sentence in sentences]).astype(np.int64)
 
     lines = np.arange(101, 101 + len(sources), dtype=np.int64)
-    return Examples(flat(sources), ends(sources), flat(targets), ends(targets), lines)
+    return Examples(flat(sources), ends(sources), flat(targets), ends(targets), lines, np.arange(len(sources)))
 
 
 def corpus(count: int = 37) -> Examples:
@@ -44,7 +44,7 @@ def lines_of(batches: Sequence[Batch]) -> list[tuple[int, ...]]:
 
 
 def test_a_batch_holds_marks_padding_and_masks_where_they_belong() -> None:
-    batch = make_batch(examples_of([[4, 5, 6], [7]], [[8], [9, 10]]), [1, 0])
+    batch = batch_of(examples_of([[4, 5, 6], [7]], [[8], [9, 10]]), [1, 0])
     assert batch.source_ids.tolist() == [[7, EOS, PAD, PAD], [4, 5, 6, EOS]]
     assert batch.source_visible.tolist() == [[True, True, False, False], [True] * 4]
     assert batch.target_in.tolist() == [[BOS, 9, 10], [BOS, 8, PAD]]
@@ -55,7 +55,7 @@ def test_a_batch_holds_marks_padding_and_masks_where_they_belong() -> None:
 
 
 def test_types_and_shapes_of_a_batch() -> None:
-    batch = make_batch(corpus(), [0, 3, 8, 11])  # longest: 4 source and 5 target tokens
+    batch = batch_of(corpus(), [0, 3, 8, 11])  # longest: 4 source and 5 target tokens
     assert batch.source_ids.shape == batch.source_visible.shape == (4, 5)
     assert batch.target_in.shape == batch.target_out.shape == batch.target_visible.shape == (4, 6)
     assert {t.dtype for t in (batch.source_ids, batch.target_in, batch.target_out)} == {torch.int64}
@@ -64,7 +64,7 @@ def test_types_and_shapes_of_a_batch() -> None:
 
 
 def test_an_empty_source_is_its_end_mark() -> None:
-    batch = make_batch(examples_of([[], [4, 5]], [[], [6]]), [0, 1])
+    batch = batch_of(examples_of([[], [4, 5]], [[], [6]]), [0, 1])
     assert batch.source_ids.tolist() == [[EOS, PAD, PAD], [4, 5, EOS]]
     assert batch.target_out.tolist() == [[EOS, PAD], [6, EOS]]
     assert bool(batch.source_visible.any(dim=1).all())
@@ -77,7 +77,7 @@ def test_padding_is_on_the_right() -> None:
 
 
 def test_a_batch_on_the_cpu_stays_what_it_is() -> None:
-    batch = make_batch(corpus(), [2, 1])
+    batch = batch_of(corpus(), [2, 1])
     moved = batch.to(torch.device("meta"))
     assert batch.to(torch.device("cpu")) is batch
     tensors = (moved.source_ids, moved.source_visible, moved.target_in, moved.target_out, moved.target_visible)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nmt_cli.config import Config, ParallelFiles, Seq2SeqConfig, TransformerConfig
+from nmt_cli.config import Config, Files, Seq2SeqConfig, TransformerConfig
 from nmt_cli.config_file import differences, dump_config, dump_yaml, load_config, parse_config, parse_tree
 from nmt_cli.errors import ConfigError
 
@@ -562,6 +562,6 @@ def test_differences_are_dotted_keys(old: dict[str, object], new: dict[str, obje
 
 
 def test_one_path_is_written_as_a_path() -> None:
-    assert ParallelFiles.model_validate("a.tsv").paths == ("a.tsv",)
-    assert ParallelFiles.model_validate("a.tsv").model_dump_json() == '"a.tsv"'
-    assert ParallelFiles.model_validate({"source": "a", "target": "b"}).model_dump_json() == '{"source":"a","target":"b"}'
+    assert Files.model_validate("a.tsv").paths == ("a.tsv",)
+    assert Files.model_validate("a.tsv").model_dump_json() == '"a.tsv"'
+    assert Files.model_validate({"source": "a", "target": "b"}).model_dump_json() == '{"source":"a","target":"b"}'

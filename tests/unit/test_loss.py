@@ -18,7 +18,7 @@ from nmt_cli.config import Seq2SeqConfig, TransformerConfig
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.runs.build import build_model
-from nmt_cli.text.batching import Batch, make_batch
+from nmt_cli.text.batching import Batch, batch_of
 from nmt_cli.text.examples import Examples
 from nmt_cli.training.loop import batch_loss
 from nmt_cli.training.loss import BLOCK_ROWS, TokenLoss, token_loss
@@ -174,7 +174,7 @@ def examples() -> Examples:
         return random.integers(4, size, sum(lengths)).astype(np.int32), np.cumsum(lengths).astype(np.int64)
 
     source, target = flat(SOURCE_LENGTHS, SOURCE_SIZE), flat(TARGET_LENGTHS, TARGET_SIZE)
-    return Examples(*source, *target, lines=np.arange(8))
+    return Examples(*source, *target, lines=np.arange(8), indices=np.arange(8))
 
 
 def build(kind: str) -> Seq2Seq:
@@ -207,8 +207,8 @@ def accumulated(model: Seq2Seq, batches: Sequence[Batch]) -> tuple[list[Tensor],
 def test_one_batch_of_eight_equals_four_accumulated_batches_of_two(kind: str) -> None:
     """PB-14: pairs of very different length; sum of token losses over all real target tokens."""
     model, pairs = build(kind), examples()
-    whole = [make_batch(pairs, list(range(8)))]
-    parts = [make_batch(pairs, [i, i + 1]) for i in range(0, 8, 2)]
+    whole = [batch_of(pairs, list(range(8)))]
+    parts = [batch_of(pairs, [i, i + 1]) for i in range(0, 8, 2)]
     assert whole[0].tokens == sum(part.tokens for part in parts) == sum(TARGET_LENGTHS) + 8
     expected, expected_loss = accumulated(model, whole)
     found, loss = accumulated(model, parts)
@@ -225,10 +225,10 @@ def test_one_batch_of_eight_equals_four_accumulated_batches_of_two(kind: str) ->
 def test_batch_loss_counts_real_tokens_only(kind: str) -> None:
     """The same as the sum over sentences one at a time, which have no padding, with torch's own loss."""
     model, pairs = build(kind), examples()
-    loss: TokenLoss = batch_loss(model, make_batch(pairs, list(range(8))), 0.1, count_correct=True)
+    loss: TokenLoss = batch_loss(model, batch_of(pairs, list(range(8))), 0.1, count_correct=True)
     smoothed = plain = correct = 0.0
     for index in range(8):
-        batch = make_batch(pairs, [index])
+        batch = batch_of(pairs, [index])
         assert batch.target_visible.all()
         output = model(batch.source_ids, batch.source_visible, batch.target_in)
         logits, truth = model.decoder.project(output.hidden)[0], batch.target_out[0]

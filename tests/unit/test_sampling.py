@@ -1,0 +1,105 @@
+"""Subword sampling: other pieces of the same text, and the same ones for the same (seed, epoch, batch)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nmt_cli.text.batching import Batch, BatchSampler
+from nmt_cli.text.examples import Examples, encode_examples
+from nmt_cli.text.parallel import Pair
+from nmt_cli.text.pieces import PieceSettings, PieceTokenizer
+from nmt_cli.text.sampling import PieceSampling
+from nmt_cli.text.vocab import SPECIALS
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "tiny.tsv"
+PAIRS = [
+    Pair(*line.split("\t")[:2], "tiny.tsv", number)
+    for number, line in enumerate(["\t", *FIXTURE.read_text(encoding="utf-8").splitlines()], start=1)
+]
+"""The first pair is empty, so that it is dropped and examples and pairs count apart."""
+ALL = list(range(len(PAIRS) - 1))
+
+
+def made(
+    model_type: str = "bpe", *, strength: float = 0.3, longest: int = 200, seed: int = 7
+) -> tuple[PieceSampling, Examples, PieceTokenizer, PieceTokenizer]:
+    source, target = (
+        PieceTokenizer.train(
+            lines, model_type=model_type, vocabulary_size=size, normalization="identity", settings=PieceSettings()
+        )
+        for lines, size in (([pair.source for pair in PAIRS], 70), ([pair.target for pair in PAIRS], 90))
+    )
+    examples, _ = encode_examples(PAIRS, source, target)
+    sampling = PieceSampling(PAIRS, examples, source, target, strength=strength, longest=longest, seed=(seed, 0))
+    return sampling, examples, source, target
+
+
+def plain(sides: tuple[list[np.ndarray], list[np.ndarray]]) -> list[list[list[int]]]:
+    return [[ids.tolist() for ids in side] for side in sides]
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_sampled_pieces_are_others_of_the_same_text(model_type: str) -> None:
+    sampling, examples, source, target = made(model_type)
+    sources, targets = sampling(0, 0, ALL)
+    assert len(sources) == len(targets) == len(examples) == len(PAIRS) - 1
+    for index, pair in enumerate(PAIRS[1:]):
+        assert source.decode(sources[index].tolist()) == " ".join(pair.source.split())
+        assert target.decode(targets[index].tolist()) == " ".join(pair.target.split())
+        assert sources[index].dtype == np.int32
+        assert min(sources[index]) >= len(SPECIALS)
+    changed = sum(not np.array_equal(sources[i], examples.source(i)) for i in ALL)
+    assert changed > len(ALL) / 2
+
+
+def test_the_outcome_follows_from_seed_epoch_and_batch_alone() -> None:
+    first, second = made()[0], made()[0]
+    wanted = plain(first(2, 5, ALL))
+    assert plain(second(2, 4, ALL)) != wanted
+    assert plain(second(1, 5, ALL)) != wanted
+    assert plain(made(seed=8)[0](2, 5, ALL)) != wanted
+    assert plain(second(2, 5, ALL)) == wanted, "whatever was drawn in between"
+
+
+def test_a_small_strength_changes_little() -> None:
+    sampling, examples, *_ = made(strength=1e-6)
+    sources, targets = sampling(0, 0, ALL)
+    assert all(np.array_equal(sources[i], examples.source(i)) for i in ALL)
+    assert all(np.array_equal(targets[i], examples.target(i)) for i in ALL)
+
+
+def test_merges_are_left_out_at_the_rate_that_was_asked_for() -> None:
+    """With every merge left out but a millionth, a line falls into its characters."""
+    sampling, *_ = made(strength=1 - 1e-6)
+    sources, _ = sampling(0, 0, ALL)
+    for ids, pair in zip(sources, PAIRS[1:], strict=True):
+        assert len(ids) == len("▁" + " ".join(pair.source.split()))
+
+
+def test_a_side_that_would_be_too_long_keeps_its_usual_pieces() -> None:
+    usual = made()[1]
+    longest = int(max(usual.source_lengths.max(), usual.target_lengths.max()))
+    sampling, examples, *_ = made(strength=0.9, longest=longest)
+    sources, targets = sampling(0, 0, ALL)
+    assert max(len(ids) + 1 for ids in [*sources, *targets]) <= longest
+    kept = [i for i in ALL if np.array_equal(targets[i], examples.target(i))]
+    assert 0 < len(kept) < len(ALL)
+
+
+def test_batches_hold_the_same_pairs_with_and_without_sampling() -> None:
+    sampling, examples, *_ = made()
+
+    def epoch(resample: PieceSampling | None, start: int = 0) -> list[Batch]:
+        sampler = BatchSampler(examples, tokens=None, sentences=3, seed=4, resample=resample)
+        sampler.move_to(1, start)
+        return [sampler.next_batch() for _ in range(sampler.batches_per_epoch - start)]
+
+    usual, sampled = epoch(None), epoch(sampling)
+    assert [batch.lines for batch in usual] == [batch.lines for batch in sampled]
+    assert sum(batch.tokens for batch in sampled) > sum(batch.tokens for batch in usual)
+    for batch, again in zip(sampled[2:], epoch(sampling, 2), strict=True):
+        assert batch.target_out.equal(again.target_out), "taken up in the middle, it goes on as it would have"
+        assert batch.tokens == int(batch.target_visible.sum())
