@@ -289,6 +289,28 @@ def fetch(
     run_fetch(name, source)
 
 
+@app.command()
+def split(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE [FILE]", help="A .tsv with both sides, or a source and a target file.", show_default=False
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.", show_default=False)],
+    valid: Annotated[int, typer.Option(metavar="N", min=0, help="Pairs for validation.")] = 1000,
+    test: Annotated[int, typer.Option(metavar="N", min=0, help="Pairs for the test.")] = 1000,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the choice.")] = 1,
+) -> None:
+    """Divide sentence pairs at random into training, validation and test files; no source sentence is in two of them.
+
+    Example: `nmt split corpus.en corpus.fr --out data/my` writes `train.en`, `train.fr`, `valid.en`, …
+    """
+    from nmt_cli.cli.split import run_split
+
+    run_split(files, out, {"test": test, "valid": valid}, seed=seed)
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
