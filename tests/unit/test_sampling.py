@@ -16,7 +16,7 @@ from nmt_cli.text.vocab import SPECIALS
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "tiny.tsv"
 PAIRS = [
-    Pair(*line.split("\t")[:2], "tiny.tsv", number)
+    Pair(line.split("\t")[0], line.split("\t")[1], "tiny.tsv", number)
     for number, line in enumerate(["\t", *FIXTURE.read_text(encoding="utf-8").splitlines()], start=1)
 ]
 """The first pair is empty, so that it is dropped and examples and pairs count apart."""
