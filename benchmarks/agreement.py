@@ -48,10 +48,11 @@ def translated(translator: Translator, lines: list[str], *, beam: int, batch: in
 @torch.inference_mode()
 def plain_greedy(translator: Translator, line: str) -> tuple[int, ...]:
     """Return the ids that the most probable token at each step gives, with nothing kept from one step to the next."""
-    model, source = model_of(translator), translator.source.encode(line)
+    model, source = model_of(translator), translator.fitted(translator.source.encode(line))
     ids, visible = torch.tensor([[*source, EOS]]), torch.ones(1, len(source) + 1, dtype=torch.bool)
     target: list[int] = []
-    for _ in range(translator.settings.search.limit(len(source) + 1)):
+    limit = translator.settings.search.limit(len(source) + 1)
+    for _ in range(min(limit, model.max_positions or limit)):
         hidden = model(ids, visible, torch.tensor([[BOS, *target]])).hidden[:, -1]
         logits = model.decoder.project(hidden)[0]
         logits[list(NEVER)] = -torch.inf
@@ -70,7 +71,7 @@ def forced_scores(translator: Translator, lines: list[str], found: list[Hypothes
     work = [(index, hypothesis) for index, hypothesis in enumerate(found) if hypothesis is not None]
     for start in range(0, len(work), 50):
         part = work[start : start + 50]
-        ids, visible = pad([[*translator.source.encode(lines[index]), EOS] for index, _ in part])
+        ids, visible = pad([[*translator.fitted(translator.source.encode(lines[index])), EOS] for index, _ in part])
         outputs = [[*h.tokens, EOS] if h.ended == "eos" else list(h.tokens) for _, h in part]
         target_in, _ = pad([[BOS, *output[:-1]] for output in outputs])
         log_probabilities = model.decoder.project(model(ids, visible, target_in).hidden).log_softmax(dim=-1)
@@ -84,7 +85,7 @@ def compared(one: list[Hypothesis | None], other: list[Hypothesis | None]) -> tu
     """Return how many hypotheses have other tokens, and the largest difference of their scores."""
     assert [a is None for a in one] == [b is None for b in other]
     both = [(a, b) for a, b in zip(one, other, strict=True) if a is not None and b is not None]
-    return sum(a.tokens != b.tokens for a, b in both), max(abs(a.score - b.score) for a, b in both)
+    return sum(a.tokens != b.tokens for a, b in both), max((abs(a.score - b.score) for a, b in both), default=0.0)
 
 
 def main() -> int:
@@ -98,7 +99,8 @@ def main() -> int:
     lines = read_lines(arguments.file)[: arguments.lines]
     translator = load_run(arguments.run, device="cpu")
     out = translator.translate(lines)
-    rows = [("lines in, lines out", f"{len(lines)}, {len(out)}", 0.0 if len(out) == len(lines) else 1.0)]
+    written = "".join(f"{text}\n" for text in out).count("\n")
+    rows = [("lines in, lines out", f"{len(lines)}, {written}", float(written != len(lines)))]
     for beam in (1, arguments.beam):
         usual = translated(translator, lines, beam=beam, batch=64)
         single = translated(translator, lines, beam=beam, batch=1)
@@ -107,7 +109,7 @@ def main() -> int:
             count, gap = compared(usual, other)
             rows.append((f"beam {beam}: {name}", f"{count} texts differ, scores by at most {gap:.1e}", gap))
         forced = forced_scores(translator, lines, usual)
-        gap = max(abs(h.score - score) for h, score in zip(usual, forced, strict=True) if h is not None)
+        gap = max((abs(h.score - score) for h, score in zip(usual, forced, strict=True) if h is not None), default=0.0)
         rows.append((f"beam {beam}: score and forced pass", f"differ by at most {gap:.1e}", gap))
         if beam == 1:
             greedy = [plain_greedy(translator, line) if h is not None else () for line, h in zip(lines, usual, strict=True)]

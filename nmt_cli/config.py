@@ -39,8 +39,8 @@ class Section(BaseModel):
 class Files(Section):
     """One file that holds both sides, or a file for each side."""
 
-    source: Text
-    target: Text | None = None
+    source: Text = Field(min_length=1)
+    target: Annotated[Text, Field(min_length=1)] | None = None
     """None: the file `source` holds both sides; of sentence pairs, a .tsv whose first two columns they are."""
 
     @model_validator(mode="before")
@@ -49,7 +49,9 @@ class Files(Section):
         if isinstance(value, str):
             return {"source": value}
         if isinstance(value, dict) and "source" in value and value.get("target") is None and set(value) <= {"source", "target"}:
-            raise ValueError("needs `target` beside `source` (for one file with both sides write just its path)")
+            raise ValueError("needs `target` beside `source`; for one file write just its path")
+        if not isinstance(value, dict | Files):
+            raise ValueError(f"expected a path, or {{source: …, target: …}}, but is {value!r}")
         return value
 
     @model_serializer
@@ -122,9 +124,9 @@ class TokenizerConfig(Section):
     space_after: Text = ""
     """Words: characters after which a new token begins even without a space, for example `'` for French elision."""
     model_type: Literal["bpe", "unigram"] = "bpe"
-    """Pieces: how they are learned."""
+    """Pieces: how they are learned; without meaning beside `model_file`."""
     normalization: Literal["identity", "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf"] = "identity"
-    """Pieces: sentencepiece's rule for the text; `identity` changes nothing but white space."""
+    """Pieces: sentencepiece's rule for the text; `identity` changes nothing but white space. Not beside `model_file`."""
     model_file: Files | None = None
     """Pieces: a sentencepiece model of your own, or one for each side: `{source: …, target: …}`. It is copied into the run."""
     sampling: Annotated[float, BeforeValidator(_no_boolean), Field(gt=0, lt=1, allow_inf_nan=False)] | None = None

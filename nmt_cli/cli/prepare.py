@@ -11,7 +11,7 @@ from nmt_cli.cli.info import describe_model
 from nmt_cli.config import Config, Corpus
 from nmt_cli.config_file import dump_config
 from nmt_cli.devices import describe_device
-from nmt_cli.errors import DataError
+from nmt_cli.errors import ConfigError, DataError
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq, count_parameters
 from nmt_cli.runs.build import build_model
@@ -95,6 +95,11 @@ def make_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Token
         from nmt_cli.text.pieces import PieceSettings, PieceTokenizer
 
         found = [PieceTokenizer.from_file(path, PieceSettings(settings.lowercase)) for path in settings.model_file.paths]
+        for path, tokenizer in zip(settings.model_file.paths, found, strict=True):
+            if settings.sampling is not None and not tokenizer.can_sample:
+                raise ConfigError(
+                    f"tokenizer.sampling: needs a BPE or unigram model, but {path} is of another type; leave sampling out"
+                )
         return found[0], found[-1]
 
     def learn(lines: list[str], spacing_lines: list[str]) -> Tokenizer:

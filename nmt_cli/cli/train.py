@@ -16,6 +16,7 @@ from nmt_cli.cli.info import describe_model
 from nmt_cli.cli.prepare import Corpora, Prepared, corpus_table, dry_run_text, make_sampler, prepare, read_corpora
 from nmt_cli.cli.train_hooks import Display, Validation, stop_signals, validations_table
 from nmt_cli.cli.train_report import finished_text, provenance, report_tests
+from nmt_cli.config import Files
 from nmt_cli.config_file import LoadedConfig, differences
 from nmt_cli.devices import choose_device, choose_precision, describe_device, prepare_device
 from nmt_cli.errors import ConfigError, Interrupted, NmtError, RunError
@@ -146,9 +147,10 @@ def can_go_on(folder: RunFolder, loaded: LoadedConfig, corpora: Corpora) -> bool
         changed -= data_changed
     elif not data_changed:
         changed.add("data (the corpus files have changed since)")
-    model_changed = {key for key in changed if key.startswith("tokenizer.model_file")}
-    if model_changed and same_pieces(folder, loaded):
-        changed -= model_changed
+    if loaded.config.tokenizer.model_file is not None:
+        changed -= {key for key in changed if key.startswith("tokenizer.model_file")}
+        if not same_pieces(folder, loaded.config.tokenizer.model_file):
+            changed.add("tokenizer.model_file (another model than the run's)")
     if changed:
         raise ConfigError(
             f"{folder.path}: this run was made with another config; differing: {', '.join(sorted(changed))}. "
@@ -163,11 +165,8 @@ def same_files(recorded: Mapping[str, Any], corpora: Corpora) -> bool:
     return hashes == {split: [record.sha256 for record in records] for split, records in corpora.files.items()}
 
 
-def same_pieces(folder: RunFolder, loaded: LoadedConfig) -> bool:
+def same_pieces(folder: RunFolder, files: Files) -> bool:
     """Return whether the sentencepiece models that a config brings along are those of the run."""
-    files = loaded.config.tokenizer.model_file
-    if files is None:
-        return False
     brought = [read_bytes(path) for path in files.paths]
     return [tokenizer.stored()[1] for tokenizer in folder.tokenizers()] == [brought[0], brought[-1]]
 

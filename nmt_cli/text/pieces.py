@@ -6,7 +6,6 @@ Reference: Sennrich, Haddow, Birch 2016 (BPE); Kudo 2018 (unigram, sampling); Ku
 from __future__ import annotations
 
 import io
-import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -20,7 +19,7 @@ from nmt_cli.text.vocab import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 DEFAULT_VOCABULARY = 8000
 TRAINING_LINES = 2_000_000
-"""Most lines that pieces are learned from; of a larger corpus the first ones are taken."""
+"""Most lines that pieces are learned from; of a larger corpus every second, third, … line is taken."""
 TOO_LARGE = re.compile(r"(?:<=|smaller than|less than or equal to) *(\d+)")
 
 
@@ -60,12 +59,17 @@ class PieceTokenizer:
         except RuntimeError as error:
             raise RunError(f"{origin}: expected a sentencepiece model, but it cannot be read as one: {error}") from None
         size = self._processor.vocab_size()
-        normal = [i for i in range(size) if not (self._processor.IsControl(i) or self._processor.IsUnknown(i))]
+        normal = [i for i in range(size) if self._is_text(i)]
         self.vocabulary = Vocabulary((*SPECIALS, *(self._processor.IdToPiece(i) for i in normal)))
         self._theirs = [self._processor.unk_id()] * len(SPECIALS) + normal  # our id -> theirs
         self._ours = [UNK] * size  # their id -> ours
         for ours, theirs in enumerate(normal, start=len(SPECIALS)):
             self._ours[theirs] = ours
+
+    def _is_text(self, theirs: int) -> bool:
+        """Return whether a piece of the model is text: no control symbol, neither in its own eyes nor by its name in ours."""
+        control = self._processor.IsControl(theirs) or self._processor.IsUnknown(theirs)
+        return not control and self._processor.IdToPiece(theirs) not in SPECIALS
 
     @classmethod
     def train(
@@ -83,7 +87,9 @@ class PieceTokenizer:
         Raises:
             DataError: The lines hold no text.
         """
-        prepared = [text for line in itertools.islice(lines, TRAINING_LINES) if (text := _prepare(line, settings))]
+        lines = list(lines)
+        step = max(1, -(-len(lines) // TRAINING_LINES))
+        prepared = [text for line in lines[::step] if (text := _prepare(line, settings))]
         if not prepared:
             raise DataError("expected text to learn pieces from, but all lines are blank")
         size = vocabulary_size
@@ -106,8 +112,40 @@ class PieceTokenizer:
         """
         try:
             return cls(read_bytes(path), settings, origin=path)
-        except RunError as error:
+        except (RunError, DataError) as error:
             raise DataError(f"tokenizer.model_file: {error}") from None
+
+    @property
+    def is_unigram(self) -> bool:
+        """Whether this is a unigram model: the only type that can rank the splits of a text."""
+        try:
+            self._processor.NBestEncodeAsPieces("a", 2)
+        except RuntimeError:
+            return False
+        return True
+
+    @property
+    def can_sample(self) -> bool:
+        """Whether the model can split a text in several ways: BPE and unigram models can."""
+        try:
+            self._processor.EncodeAsIds("a", enable_sampling=True, alpha=0.1, nbest_size=-1)
+        except RuntimeError:
+            return False
+        return True
+
+    def words(self, line: str) -> list[str]:
+        """Return the words of a raw line; no piece reaches from one into the next (unless a model brought along has such)."""
+        return _prepare(line, self._settings).split()
+
+    def best_splits(self, line: str, count: int) -> list[list[str]]:
+        """Return the pieces of the `count` most probable splits of a line, best first (unigram models only)."""
+        splits: list[list[str]] = self._processor.NBestEncodeAsPieces(_prepare(line, self._settings), count)
+        return splits
+
+    def scores(self) -> dict[str, float]:
+        """Return piece -> score: its log-probability in a unigram model, the lower the later it was merged in a BPE model."""
+        pieces = self.vocabulary.tokens(range(len(SPECIALS), len(self.vocabulary)))
+        return {piece: self._processor.GetScore(self._processor.PieceToId(piece)) for piece in pieces}
 
     def split(self, line: str) -> list[str]:
         """Return the pieces of a raw line."""
@@ -118,21 +156,10 @@ class PieceTokenizer:
         """Return the ids of a raw line."""
         return [self._ours[i] for i in self._processor.EncodeAsIds(_prepare(line, self._settings))]
 
-    def encode_sampled(self, line: str, strength: float) -> list[int]:
-        """Return the ids of a raw line, split at random (by the generator of the calling thread; see `sampling.py`).
-
-        Args:
-            line: A raw line.
-            strength: BPE: share of merges left out. Unigram: exponent of the probability of a split.
-        """
-        text = _prepare(line, self._settings)
-        found = self._processor.EncodeAsIds(text, enable_sampling=True, alpha=strength, nbest_size=-1)
-        return [self._ours[i] for i in found]
-
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids; special ids other than unknown are left out."""
+        """Return the text of ids in one line; special ids other than unknown are left out."""
         text: str = self._processor.DecodeIds([self._theirs[i] for i in ids if i not in {PAD, BOS, EOS}])
-        return text
+        return " ".join(text.split())  # a model brought along may have a piece that is a line end
 
     def settings(self) -> dict[str, object]:
         """Return the settings as plain values."""

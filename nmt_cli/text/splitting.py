@@ -14,7 +14,7 @@ def split_pairs(pairs: Sequence[Pair], sizes: Mapping[str, int], *, seed: int) -
     """Divide pairs at random; each set keeps the order of the corpus.
 
     Pairs whose sources are the same text, letter case and white space aside, stay together, so that no test sentence is
-    trained on; the last group may make a set a little larger than asked. Pairs with a blank side are not held out.
+    trained on; the last group may make a set a little larger than asked. A group with a blank side is not held out.
 
     Args:
         pairs: All pairs.
@@ -29,9 +29,10 @@ def split_pairs(pairs: Sequence[Pair], sizes: Mapping[str, int], *, seed: int) -
     """
     groups: dict[str, list[int]] = {}
     for index, pair in enumerate(pairs):
-        if pair.source.strip() and pair.target.strip():
-            groups.setdefault(" ".join(pair.source.lower().split()), []).append(index)
-    by_source = list(groups.values())
+        groups.setdefault(" ".join(pair.source.lower().split()), []).append(index)
+    whole = [all(pairs[index].source.strip() and pairs[index].target.strip() for index in group) for group in groups.values()]
+    by_source = [group for group, has_text in zip(groups.values(), whole, strict=True) if has_text]
+    file = pairs[0].file if pairs else "the files"
     order = iter(np.random.default_rng(seed).permutation(len(by_source)))
     home = ["train"] * len(pairs)
     for name, size in sizes.items():
@@ -41,8 +42,8 @@ def split_pairs(pairs: Sequence[Pair], sizes: Mapping[str, int], *, seed: int) -
             if chosen is None:
                 wanted = " + ".join(f"{size:,} for {name}" for name, size in sizes.items())
                 raise DataError(
-                    f"expected enough pairs to hold out {wanted}, but the corpus has {len(pairs):,}, with {len(by_source):,} "
-                    "different sources; ask for fewer"
+                    f"{file}: expected enough pairs to hold out {wanted}, but there are {len(pairs):,}, with "
+                    f"{len(by_source):,} different sources that have a translation; ask for fewer"
                 )
             missing -= len(by_source[chosen])
             for index in by_source[chosen]:
@@ -50,6 +51,6 @@ def split_pairs(pairs: Sequence[Pair], sizes: Mapping[str, int], *, seed: int) -
     sets: dict[str, list[Pair]] = {name: [] for name in ("train", *sizes)}
     for pair, name in zip(pairs, home, strict=True):
         sets[name].append(pair)
-    if not sets["train"]:
-        raise DataError(f"expected pairs to be left for training, but all {len(pairs):,} were held out; ask for fewer")
+    if not any(pair.source.strip() and pair.target.strip() for pair in sets["train"]):
+        raise DataError(f"{file}: expected pairs to be left for training, but of {len(pairs):,} none is; hold out fewer")
     return sets

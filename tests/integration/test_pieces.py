@@ -21,12 +21,12 @@ def pieces_config(folder: Path, tokenizer: str, training: str = "max_updates: 2"
     return config
 
 
-def foreign_model(path: Path, column: int, size: int) -> Path:
+def foreign_model(path: Path, column: int, size: int, kind: str = "bpe") -> Path:
     """Train a sentencepiece model as its own command would, with its own ids for the control symbols."""
     lines = [line.split("\t")[column] for line in (FIXTURES / "tiny.tsv").read_text(encoding="utf-8").splitlines()]
     with open(path, "wb") as stream:
         sentencepiece.SentencePieceTrainer.Train(
-            sentence_iterator=iter(lines), model_writer=stream, model_type="bpe", vocab_size=size, minloglevel=2
+            sentence_iterator=iter(lines), model_writer=stream, model_type=kind, vocab_size=size, minloglevel=2
         )
     return path
 
@@ -54,7 +54,11 @@ def test_models_that_are_brought_along(tmp_path: Path) -> None:
     foreign_model(moved, 1, 70)
     other = nmt("train", config, "--run-dir", tmp_path / "run", "--set", f"tokenizer.model_file.target={moved}")
     assert other.code == 2
-    assert "tokenizer.model_file" in other.err
+    assert "tokenizer.model_file (another model than the run's)" in other.err
+    foreign_model(target, 1, 70)
+    at_its_place = nmt("train", config, "--run-dir", tmp_path / "run", "--resume", "--set", "training.max_updates=3")
+    assert at_its_place.code == 2
+    assert "tokenizer.model_file (another model than the run's)" in at_its_place.err
 
 
 def test_one_model_for_both_sides(tmp_path: Path) -> None:
@@ -73,12 +77,16 @@ def test_one_model_for_both_sides(tmp_path: Path) -> None:
         ("model_file: a.model, vocab_size: 90", 2, ["model_file brings its own vocab_size"]),
         ("model_file: {source: a.model, target: b.model}, shared: true", 2, ["shared: true needs one model_file"]),
         ("model_file: {source: a.model}", 2, ["needs `target` beside `source`"]),
+        ("model_file: [a.model]", 2, ["tokenizer.model_file: expected a path"]),
+        ("model_file: ''", 2, ["tokenizer.model_file"]),
+        ("model_file: char.model, sampling: 0.1", 2, ["tokenizer.sampling: needs a BPE or unigram model"]),
         ("sampling: 1", 2, ["tokenizer.sampling: expected", "less than 1"]),
         ("type: word, sampling: 0.1", 2, ["sampling belongs to type: sentencepiece, but type is word"]),
     ],
 )
 def test_mistakes_stop_before_any_work(tmp_path: Path, tokenizer: str, code: int, words: list[str]) -> None:
     config = pieces_config(tmp_path, tokenizer)
+    foreign_model(tmp_path / "char.model", 0, 30, "char")
     if tokenizer.startswith("type:"):
         config.write_text(config.read_text(encoding="utf-8").replace("type: sentencepiece, ", ""), encoding="utf-8")
     done = nmt("train", config, "--run-dir", tmp_path / "run")
@@ -91,11 +99,12 @@ def test_mistakes_stop_before_any_work(tmp_path: Path, tokenizer: str, code: int
 @pytest.mark.fault("PB-12")
 def test_a_resumed_run_with_sampling_is_the_uninterrupted_one(tmp_path: Path) -> None:
     config = pieces_config(
-        tmp_path, "vocab_size: 90, shared: true, sampling: 0.3", "max_updates: 6, validate_every: 6, save_every: 3"
-    )
+        tmp_path, "vocab_size: 90, shared: true, sampling: 0.3", "max_updates: 6, validate_every: 6, save_every: 4"
+    )  # three batches an epoch: it stops in the middle of the second
+    other = {"OMP_NUM_THREADS": "1"}  # an interpreter of its own
     assert nmt("train", config, "--run-dir", tmp_path / "whole").code == 0
-    assert nmt("train", config, "--run-dir", tmp_path / "parts", "--set", "training.max_updates=3").code == 0
-    assert nmt("train", config, "--run-dir", tmp_path / "parts", "--resume").code == 0
+    assert nmt("train", config, "--run-dir", tmp_path / "parts", "--set", "training.max_updates=4").code == 0
+    assert nmt("train", config, "--run-dir", tmp_path / "parts", "--resume", environment=other).code == 0
     assert weights(tmp_path / "whole") == weights(tmp_path / "parts")
     usual = nmt("train", config, "--run-dir", tmp_path / "usual", "--set", "tokenizer.sampling=null")
     assert usual.code == 0, usual.err

@@ -388,10 +388,10 @@ def test_the_home_directory_may_be_written_short(tmp_path: Path, monkeypatch: py
     [
         (
             "{source: a.en}",
-            "data.train.0: needs `target` beside `source` (for one .tsv file with both sides write just its path)",
+            "data.train.0: needs `target` beside `source`; for one file write just its path",
         ),
         ("{source: a.en, targt: b}", "data.train.0.targt: unknown key; did you mean 'target'?"),
-        ("7", "data.train.0: expected a section with keys of its own, but is 7"),
+        ("7", "data.train.0: expected a path, or {source: …, target: …}, but is 7"),
     ],
 )
 def test_wrong_corpus_files_are_explained(written: str, message: str, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -100,6 +101,32 @@ def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
 def test_text_of_blank_lines_is_refused() -> None:
     with pytest.raises(DataError, match="all lines are blank"):
         learn("bpe", lines=["", " \u2028 "])
+
+
+def foreign(**options: Any) -> PieceTokenizer:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(sentence_iterator=iter(LINES), model_writer=model, minloglevel=2, **options)
+    return PieceTokenizer(model.getvalue(), PieceSettings())
+
+
+@pytest.mark.fault("PB-07")
+def test_no_piece_of_a_foreign_model_breaks_a_line_or_passes_for_a_control_symbol() -> None:
+    fallback = foreign(vocab_size=320, byte_fallback=True, model_type="bpe")
+    newline = fallback.vocabulary.ids(["<0x0A>"])[0]
+    assert newline > UNK
+    some = fallback.encode("Venez")
+    assert fallback.decode([newline, *some, newline, newline, *some]) == "Venez Venez"
+    named = foreign(vocab_size=60, user_defined_symbols=["<pad>", "<eos>", "@@"], model_type="bpe")
+    assert [named.vocabulary.tokens(range(len(named.vocabulary))).count(name) for name in SPECIALS] == [1] * len(SPECIALS)
+    assert not {0, 2, 3} & set(named.encode("<pad> kilo <eos> <bos>"))
+    assert "@@" in named.split("a @@ b")
+
+
+def test_pieces_of_a_large_corpus_are_learned_from_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With source lines before target lines, as a shared vocabulary has them, both sides are heard."""
+    monkeypatch.setattr("nmt_cli.text.pieces.TRAINING_LINES", 20)
+    tokenizer = learn("bpe", 8000, ["abc abd"] * 30 + ["xyz xyw"] * 30)
+    assert UNK not in tokenizer.encode("abc xyz")
 
 
 def test_a_foreign_model_keeps_our_ids() -> None:

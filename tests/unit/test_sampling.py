@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import io
+import math
+import random
+import subprocess
+import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from nmt_cli.text.batching import Batch, BatchSampler
 from nmt_cli.text.examples import Examples, encode_examples
 from nmt_cli.text.parallel import Pair
 from nmt_cli.text.pieces import PieceSettings, PieceTokenizer
-from nmt_cli.text.sampling import PieceSampling
+from nmt_cli.text.sampling import NBEST, MergeDropout, NBestSampling, PieceSampling
 from nmt_cli.text.vocab import SPECIALS
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "tiny.tsv"
+ROOT = Path(__file__).parents[2]
+FIXTURE = ROOT / "tests" / "fixtures" / "tiny.tsv"
 PAIRS = [
     Pair(line.split("\t")[0], line.split("\t")[1], "tiny.tsv", number)
     for number, line in enumerate(["\t", *FIXTURE.read_text(encoding="utf-8").splitlines()], start=1)
@@ -62,6 +70,76 @@ def test_the_outcome_follows_from_seed_epoch_and_batch_alone() -> None:
     assert plain(second(1, 5, ALL)) != wanted
     assert plain(made(seed=8)[0](2, 5, ALL)) != wanted
     assert plain(second(2, 5, ALL)) == wanted, "whatever was drawn in between"
+
+
+@pytest.mark.parametrize("model_type", ["bpe", "unigram"])
+def test_another_process_draws_the_same(model_type: str) -> None:
+    """The samplers of sentencepiece do not, whatever seed they are given."""
+    code = (
+        "from tests.unit.test_sampling import ALL, made, plain; import sys; "
+        f"sys.stdout.write(str(plain(made({model_type!r})[0](2, 5, ALL))))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert found == str(plain(made(model_type)[0](2, 5, ALL)))
+
+
+def naive_dropout(text: str, scores: dict[str, float], strength: float, source: random.Random) -> list[str]:
+    """BPE-dropout as the paper's algorithm 1 says it, without any shortcut."""
+    symbols = list(text)
+    while True:
+        places = [i for i in range(len(symbols) - 1) if symbols[i] + symbols[i + 1] in scores]
+        places = [i for i in places if source.random() >= strength]
+        if not places:
+            return symbols
+        best = max(places, key=lambda i: (scores[symbols[i] + symbols[i + 1]], -i))
+        symbols[best : best + 2] = [symbols[best] + symbols[best + 1]]
+
+
+def test_dropout_has_the_distribution_of_the_paper() -> None:
+    """Frequencies of every split of a word, ours beside the plain algorithm's."""
+    tokenizer, draws = made()[3], 4000
+    word = max((word for pair in PAIRS for word in pair.target.split()), key=lambda w: len("▁" + w) - len(tokenizer.split(w)))
+    sampler, generator = MergeDropout(tokenizer, 0.3), random.Random(1)
+    ours = Counter(tuple(sampler.sample(word, generator)) for _ in range(draws))
+    scores = tokenizer.scores()
+    plainly = Counter(tuple(tokenizer.vocabulary.ids(naive_dropout(f"▁{word}", scores, 0.3, generator))) for _ in range(draws))
+    assert len(ours) >= 4
+    for split in ours | plainly:
+        assert abs(ours[split] - plainly[split]) < 5 * (plainly[split] + 10) ** 0.5, split
+
+
+def test_unigram_splits_come_in_proportion_to_their_probability_to_a_power() -> None:
+    tokenizer, draws, strength = made("unigram")[3], 6000, 0.5
+    word = max((word for pair in PAIRS for word in pair.target.split()), key=len)
+    sampler, generator, scores = NBestSampling(tokenizer, strength), random.Random(1), tokenizer.scores()
+    found = Counter(tuple(sampler.sample(word, generator)) for _ in range(draws))
+    weights = {
+        tuple(tokenizer.vocabulary.ids(pieces)): math.exp(strength * sum(scores[piece] for piece in pieces))
+        for pieces in tokenizer.best_splits(word, NBEST)
+    }
+    assert set(found) <= set(weights)
+    assert len(weights) > 5
+    for split, weight in weights.items():
+        expected = draws * weight / sum(weights.values())
+        assert abs(found[split] - expected) < 5 * (expected + 1) ** 0.5, split
+
+
+def test_what_is_not_made_of_known_pieces_keeps_its_usual_ids() -> None:
+    """Unknown characters, and models whose pieces reach over spaces."""
+    tokenizer = made()[3]
+    sampler = MergeDropout(tokenizer, 0.9)
+    assert {tuple(sampler.sample("Ω", random.Random(seed))) for seed in range(9)} == {tuple(tokenizer.encode("Ω"))}
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(["a b a b"] * 9), model_writer=model, vocab_size=10, model_type="bpe", minloglevel=2,
+        split_by_whitespace=False,
+    )  # fmt: skip
+    wide = PieceTokenizer(model.getvalue(), PieceSettings())
+    assert any("▁" in piece[1:] for piece in wide.split("a b a b"))
+    pairs = [Pair("a b a b", "a b", "x", 1)]
+    examples, _ = encode_examples(pairs, wide, wide)
+    sampling = PieceSampling(pairs, examples, wide, wide, strength=0.9, longest=50, seed=(1,))
+    assert plain(sampling(0, 0, [0]))[0] == [wide.encode("a b a b")]
 
 
 def test_a_small_strength_changes_little() -> None:

@@ -42,13 +42,18 @@ def test_the_choice_follows_from_the_seed() -> None:
     assert split_pairs(PAIRS, {"test": 10}, seed=1) != split_pairs(PAIRS, {"test": 10}, seed=2)
 
 
-def test_blank_sides_are_not_held_out() -> None:
-    pairs = [Pair("", "x", "a", 1), Pair("x", " ", "a", 2), Pair("a", "b", "a", 3), Pair("c", "d", "a", 4)]
-    sets = split_pairs(pairs, {"test": 2}, seed=1)
-    assert [pair.line for pair in sets["train"]] == [1, 2]
+def test_blank_sides_are_not_held_out_nor_other_translations_of_their_source() -> None:
+    texts = [("", "x"), ("x", " "), ("X", "y"), ("a", "b"), ("c", "d"), ("e", "f")]
+    pairs = [Pair(*text, "a", number) for number, text in enumerate(texts, start=1)]
+    for seed in range(5):
+        sets = split_pairs(pairs, {"test": 2}, seed=seed)
+        assert [pair.line for pair in sets["train"]][:3] == [1, 2, 3]
+        assert len(sets["test"]) == 2
+    with pytest.raises(DataError, match="of 6 none is"):
+        split_pairs([*pairs[:2], *pairs[3:], pairs[3]], {"test": 4}, seed=1)
 
 
-@pytest.mark.parametrize(("size", "words"), [(101, "hold out 101 for test"), (100, "all 100 were held out")])
+@pytest.mark.parametrize(("size", "words"), [(101, "hold out 101 for test"), (100, "of 100 none is")])
 def test_too_few_pairs_are_an_error(size: int, words: str) -> None:
     with pytest.raises(DataError, match=words):
         split_pairs(PAIRS, {"test": size}, seed=1)
