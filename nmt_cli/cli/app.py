@@ -258,6 +258,28 @@ def attn_dump(
 
 
 @app.command()
+def demo(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="kernel-regression, masked-softmax, scores, positions, transformer-blocks or complexity.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for pictures and numbers.", show_default=False)],
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of what is random.")] = 1,
+) -> None:
+    """Show one of the systems that translation models are made of: pictures, the numbers behind them, and what to look at.
+
+    Example: `nmt demo kernel-regression --out demo`
+    """
+    from nmt_cli.cli.demo import run_demo
+
+    run_demo(name, out, seed)
+
+
+@app.command()
 def info(run: RunArgument) -> None:
     """Show what a run folder holds, in one screen: model, corpora, training, scores, checkpoints.
 
@@ -294,7 +316,7 @@ def split(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE [FILE]", help="A .tsv with both sides, or a source and a target file.", show_default=False
+            metavar="FILE", help="A .tsv (its first two columns), or a source and a target file.", show_default=False
         ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.", show_default=False)],

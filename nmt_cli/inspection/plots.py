@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 DOTS_PER_INCH = 110
@@ -63,6 +64,7 @@ def heat_maps(
     *,
     row_tokens: Sequence[str] = (),
     column_tokens: Sequence[str] = (),
+    titles: Sequence[str] = (),
     title: str = "",
     x_label: str = "Keys",
     y_label: str = "Queries",
@@ -75,6 +77,7 @@ def heat_maps(
         grid: Matrices `(queries, keys)` of one shape, by layer and head.
         row_tokens: Names of the queries, down the y axis; none: numbers.
         column_tokens: Names of the keys, along the x axis; none: numbers.
+        titles: Above each panel, row by row; none: its head.
         title: Above the grid.
         x_label: Below the bottom row.
         y_label: Beside the first column.
@@ -83,7 +86,8 @@ def heat_maps(
     """
     rows, columns = len(grid), len(grid[0])
     queries, keys = grid[0][0].shape
-    size = max(1.9, 0.19 * max(keys, len(column_tokens) and 6)), max(1.7, 0.19 * queries)
+    across, down = (0.19 if tokens else 0.075 for tokens in (column_tokens, row_tokens))  # inches a cell: names need room
+    size = max(1.9, across * keys), max(1.7, down * queries)
     margins = 1.6 if row_tokens else 0.9, 1.9 if column_tokens else 1.2
     figure = Figure(figsize=(columns * size[0] + margins[0] + 0.8, rows * size[1] + margins[1]), layout="constrained")
     FigureCanvasAgg(figure)
@@ -93,13 +97,15 @@ def heat_maps(
         for head, matrix in enumerate(matrices):
             panel = axes[layer][head]
             image = panel.imshow(matrix, cmap=colours, vmin=limits[0], vmax=limits[1], aspect="auto", interpolation="nearest")
-            panel.set_title(f"Head {head + 1}", fontsize=9)
+            panel.set_title(titles[layer * columns + head] if titles else f"Head {head + 1}", fontsize=9)
             panel.tick_params(axis="x", labelrotation=90 if column_tokens else 0)
             panel.tick_params(labelsize=8)
             if layer == rows - 1:
                 panel.set_xlabel(x_label, fontsize=9)
             if head == 0:
-                panel.set_ylabel(f"Layer {layer + 1}\n{y_label}" if rows > 1 else y_label, fontsize=9)
+                panel.set_ylabel(f"Layer {layer + 1}\n{y_label}" if rows > 1 and not titles else y_label, fontsize=9)
+    axes[0][0].xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    axes[0][0].yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     if column_tokens:
         axes[0][0].set_xticks(range(len(column_tokens)), [_plain(token) for token in column_tokens])
     if row_tokens:

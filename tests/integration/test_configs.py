@@ -70,7 +70,7 @@ def test_commands_are_found() -> None:
         return {found[1] for line in commands if (found := re.search(r"nmt ([\w-]+)", line))}
 
     assert len(README) >= 12
-    assert names(README) == {"train", "translate", "evaluate", "attn-dump", "info", "fetch", "split"}
+    assert names(README) == {"train", "translate", "evaluate", "attn-dump", "info", "fetch", "split", "demo"}
     assert len(RECIPE) == 7
     assert names(RECIPE) == {"split", "train", "evaluate", "translate", "attn-dump", "info"}
 
