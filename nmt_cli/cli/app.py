@@ -226,10 +226,23 @@ def evaluate(
 @app.command("attn-dump")
 def attn_dump(
     run: RunArgument,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the files.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the files; not needed for terminal.", show_default=False)
+    ] = None,
     text: Annotated[str | None, typer.Option(metavar="TEXT", help="A sentence to look into.")] = None,
     file: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Text to look into, a sentence a line.")] = None,
-    formats: Annotated[str, typer.Option("--format", metavar="NAME,…", help="json, npz, png; comma-separated.")] = "json",
+    target: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A translation of --text to look at, instead of the model's own.")
+    ] = None,
+    targets: Annotated[Path | None, typer.Option(metavar="FILE", help="Translations of --input, a line each.")] = None,
+    formats: Annotated[
+        str, typer.Option("--format", metavar="NAME,…", help="json, npz, png, svg, html, terminal, pharaoh; comma-separated.")
+    ] = "json",
+    kind: Annotated[str, typer.Option(metavar="NAME,…", help="encoder, decoder, cross. Default: all.")] = "",
+    layer: Annotated[str, typer.Option(metavar="N,…", help="Layers, from 0 as in the data. Default: all.")] = "",
+    head: Annotated[str, typer.Option(metavar="N,…", help="Heads, from 0 as in the data. Default: all.")] = "",
+    average: Annotated[str, typer.Option(metavar="NAME,…", help="Mean of the heads, of the layers, or of both.")] = "",
+    words: Annotated[bool, typer.Option("--words", help="pharaoh: align words rather than pieces.")] = False,
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
     max_length: MaxLengthOption = None,
@@ -239,11 +252,12 @@ def attn_dump(
 ) -> None:
     """Write the attention of every layer and head: encoder self-, decoder self- and decoder-encoder attention.
 
-    json: `attention.jsonl`, one object a line of input. npz and png: `line-00001.npz`, `line-00001-cross.png`, …
+    json: `attention.jsonl`, one object a line of input. html: `attention.html`, one page to look around in. pharaoh:
+    `alignment.txt`. npz, png, svg: files of each line. terminal: shades on standard output.
 
-    Example: `nmt attn-dump runs/sample-transformer --text "The cat is asleep." --out attention --format json,png`
+    Example: `nmt attn-dump runs/sample-transformer --text "The cat is asleep." --out attention --format html,png`
     """
-    from nmt_cli.cli.attn_dump import run_attn_dump
+    from nmt_cli.cli.attn_dump import DumpOptions, run_attn_dump
     from nmt_cli.cli.options import SearchOptions
 
     search = SearchOptions(
@@ -254,7 +268,20 @@ def attn_dump(
         checkpoint=checkpoint,
         device=device,
     )
-    run_attn_dump(run, search, text=text, file=file, out=out, formats=_names(formats))
+    options = DumpOptions(
+        text=text,
+        file=file,
+        target=target,
+        targets=targets,
+        out=out,
+        formats=_names(formats),
+        kinds=_names(kind),
+        layers=_names(layer),
+        heads=_names(head),
+        average=_names(average),
+        words=words,
+    )
+    run_attn_dump(run, search, options)
 
 
 @app.command()

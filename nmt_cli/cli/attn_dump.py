@@ -1,122 +1,288 @@
-"""`nmt attn-dump`: the attention of translated lines as data and as pictures."""
+"""`nmt attn-dump`: the attention of translated lines as data, as pictures, as a page, and in the terminal."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from nmt_cli.cli.console import Messages, progress_bar
+from nmt_cli.cli.console import Messages, progress_bar, write_data
 from nmt_cli.cli.loading import make_translator
 from nmt_cli.cli.options import SearchOptions
+from nmt_cli.decoding.engine import hypothesis_score
 from nmt_cli.decoding.torch_engine import TorchEngine
 from nmt_cli.decoding.translator import Translation, Translator
-from nmt_cli.errors import ConfigError, disk_errors, nearest
+from nmt_cli.errors import ConfigError, DataError, disk_errors, nearest
+from nmt_cli.inspection.alignment import Groups, hard_alignment, pharaoh, tokens_alone, tokens_by_word
 from nmt_cli.inspection.dumps import AttentionRecord
-from nmt_cli.inspection.maps import forced_maps
+from nmt_cli.inspection.maps import KINDS, Kind, Selection, TokenPair, forced_passes
+from nmt_cli.inspection.page import page_end, page_record, page_start
+from nmt_cli.inspection.plots import to_png, to_svg
 from nmt_cli.runs.folder import RunFolder, current_umask, write_atomically
 from nmt_cli.text.parallel import read_lines
+from nmt_cli.text.tokenizers import Tokenizer
 from nmt_cli.text.vocab import EOS
 
-FORMATS = ("json", "npz", "png")
+FORMATS = ("json", "npz", "png", "svg", "html", "terminal", "pharaoh")
 CHUNK = 256
+"""Lines translated at once."""
+TOKENS = 2048
+"""Lines x longest side, padding included, in one forced pass."""
 
 
-def run_attn_dump(
-    run: Path, options: SearchOptions, *, text: str | None, file: Path | None, out: Path, formats: Sequence[str]
-) -> None:
-    """Translate lines and write the attention of each; see `nmt attn-dump --help`.
+@dataclass(frozen=True)
+class DumpOptions:
+    """Options of `nmt attn-dump` beside those of search; exactly one of `text` and `file` is given."""
+
+    text: str | None = None
+    file: Path | None = None
+    target: str | None = None
+    targets: Path | None = None
+    out: Path | None = None
+    formats: tuple[str, ...] = ("json",)
+    kinds: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    average: tuple[str, ...] = ()
+    words: bool = False
+
+
+def run_attn_dump(run: Path, search: SearchOptions, options: DumpOptions) -> None:
+    """Translate lines, or take given translations, and write the attention of each; see `nmt attn-dump --help`.
+
+    Raises:
+        ConfigError: The options do not fit together.
+        DataError: There are not as many given translations as lines.
+    """
+    selection = check_options(options)
+    lines = read_lines(options.file) if options.file is not None else [_one_line(options.text)]
+    targets = _given(options, len(lines))
+    messages, folder = Messages(), RunFolder.open(run)
+    translator = make_translator(folder, search, warn=messages.warn)
+    dump = Dump(translator, selection, folder.checkpoint_path(search.checkpoint).name, words=options.words)
+    if lines and lines[0].strip():
+        next(dump.records(lines[:1], targets and targets[:1]))  # a layer that is not there is told before anything is written
+    files = [name for name in options.formats if name != "terminal"]
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(progress_bar(len(lines), unit=" lines", description="attention"))
+        writers = [stack.enter_context(_writer(name, options.out or Path(), dump)) for name in options.formats]
+        for record in dump.records(lines, targets):
+            for write in writers:
+                write(record)
+            bar.update(1)
+    if files:
+        messages.info(f"{options.out}: attention of {len(lines):,} line{'s' if len(lines) != 1 else ''} as {', '.join(files)}")
+
+
+def check_options(options: DumpOptions) -> Selection:
+    """Return which maps are wanted.
 
     Raises:
         ConfigError: The options do not fit together.
     """
-    if (text is None) == (file is None):
+    if (options.text is None) == (options.file is None):
         raise ConfigError("expected --text TEXT or --input FILE, one of them; see nmt attn-dump --help")
-    for name in formats:
-        if name not in FORMATS:
-            raise ConfigError(f"--format: unknown format {name!r}{nearest(name, FORMATS) or '.'} Known: {', '.join(FORMATS)}")
-    if not formats:
+    if options.target is not None and options.text is None:
+        raise ConfigError("--target gives the translation of --text; for --input use --targets FILE")
+    if options.targets is not None and options.file is None:
+        raise ConfigError("--targets gives the translations of --input; for --text use --target TEXT")
+    _known("--format", options.formats, FORMATS)
+    _known("--kind", options.kinds, KINDS)
+    _known("--average", options.average, ("heads", "layers"))
+    if not options.formats:
         raise ConfigError(f"--format: expected at least one of {', '.join(FORMATS)}, but there is none")
-    lines = read_lines(file) if file is not None else [" ".join((text or "").splitlines())]
-    messages, folder = Messages(), RunFolder.open(run)
-    translator = make_translator(folder, options, warn=messages.warn)
-    checkpoint = folder.checkpoint_path(options.checkpoint).name
-    with disk_errors(out):
-        out.mkdir(parents=True, exist_ok=True)
-    records = attention_records(translator, lines, checkpoint)
-    with progress_bar(len(lines), unit=" lines", description="attention") as bar, _json_lines(out, formats) as write_json:
-        for record in records:
-            write_json(record)
-            _write_files(record, out, formats)
-            bar.update(1)
-    messages.info(f"{out}: attention of {len(lines):,} line{'s' if len(lines) != 1 else ''} as {', '.join(formats)}")
+    if options.out is None and set(options.formats) != {"terminal"}:
+        raise ConfigError("--out DIR is needed for every format but terminal")
+    kinds: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind in options.kinds) or KINDS
+    return Selection(
+        kinds,
+        _numbers("--layer", options.layers),
+        _numbers("--head", options.heads),
+        average_heads="heads" in options.average,
+        average_layers="layers" in options.average,
+    )
+
+
+def _known(option: str, given: Sequence[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{option}: unknown value {name!r}{nearest(name, known) or '.'} Known: {', '.join(known)}")
+
+
+def _numbers(option: str, given: Sequence[str]) -> tuple[int, ...] | None:
+    for text in given:
+        if not text.isdecimal():
+            raise ConfigError(f"{option}: expected numbers from 0, separated by commas, but one is {text!r}")
+    return tuple(map(int, given)) or None
+
+
+def _one_line(text: str | None) -> str:
+    return " ".join((text or "").splitlines())
+
+
+def _given(options: DumpOptions, count: int) -> list[str] | None:
+    """Return the translations that were given, if any."""
+    if options.target is not None:
+        return [_one_line(options.target)]
+    if options.targets is None:
+        return None
+    targets = read_lines(options.targets)
+    if len(targets) != count:
+        raise DataError(
+            f"expected a translation for each line, but {options.file} has {count} lines and "
+            f"{options.targets} has {len(targets)}"
+        )
+    return targets
+
+
+class Dump:
+    """Makes attention records of lines.
+
+    Args:
+        translator: Of the run.
+        selection: Which maps.
+        checkpoint: Its folder name.
+        words: Align words rather than pieces.
+    """
+
+    def __init__(self, translator: Translator, selection: Selection, checkpoint: str, *, words: bool) -> None:
+        self.translator, self.selection, self.checkpoint, self.words = translator, selection, checkpoint, words
+        assert isinstance(translator.engine, TorchEngine)
+        self.engine = translator.engine
+
+    def records(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> Iterator[AttentionRecord]:
+        """Yield the record of each line, in order: its best translation, or the given one, and the maps of a forced pass."""
+        for start in range(0, len(lines), CHUNK):
+            chunk = lines[start : start + CHUNK]
+            if targets is None:
+                translations = self.translator.translate_chunk(chunk, first_line=start + 1)
+                work = [self._found(line, translation) for line, translation in zip(chunk, translations, strict=True)]
+            else:
+                work = [self._forced(*pair) for pair in zip(chunk, targets[start : start + CHUNK], strict=True)]
+            for number, record in enumerate(self._with_maps(work), start=start + 1):
+                yield dataclasses.replace(record, line=number)
+
+    def alignment(self, record: AttentionRecord) -> str:
+        """Return the hard alignment of a record from the mean of its decoder-encoder maps, in Pharaoh form."""
+        cross = dataclasses.replace(self.selection, kinds=("cross",), average_heads=True, average_layers=True)
+        if not record.maps:
+            return ""
+        (one,) = cross.of(record.maps)
+        source = self._groups(self.translator.source, record.source_tokens)
+        target = self._groups(self.translator.target, record.target_tokens)
+        return pharaoh(hard_alignment(one.weights[0], source, target))
+
+    def _groups(self, tokenizer: Tokenizer, tokens: Sequence[str]) -> Groups:
+        return tokens_by_word(tokens) if self.words and tokenizer.kind != "word" else tokens_alone(tokens)
+
+    def _found(self, line: str, translation: Translation) -> tuple[AttentionRecord, TokenPair | None]:
+        record = AttentionRecord(0, line, translation.text, self.checkpoint)
+        if not translation.hypotheses:
+            return record, None
+        best = translation.hypotheses[0]
+        pair = self._pair(line, [*best.tokens, EOS] if best.ended == "eos" else list(best.tokens))
+        return dataclasses.replace(record, ended=best.ended), pair
+
+    def _forced(self, line: str, target: str) -> tuple[AttentionRecord, TokenPair | None]:
+        record = AttentionRecord(0, line, target, self.checkpoint, forced=True)
+        if not self.translator.source.encode(line):
+            return record, None
+        return dataclasses.replace(record, ended="eos"), self._pair(line, [*self.translator.target.encode(target), EOS])
+
+    def _pair(self, line: str, target: list[int]) -> TokenPair:
+        source = self.translator.fitted(self.translator.source.encode(line))
+        return TokenPair(
+            source,
+            target,
+            tuple(self.translator.source.vocabulary.tokens([*source, EOS])),
+            tuple(self.translator.target.vocabulary.tokens(target)),
+        )
+
+    def _with_maps(self, work: Sequence[tuple[AttentionRecord, TokenPair | None]]) -> Iterator[AttentionRecord]:
+        """Yield the records with tokens, score and maps, in order, from forced passes over several lines at once."""
+        batch: list[tuple[AttentionRecord, TokenPair | None]] = []
+        longest = 0
+        for record, pair in work:
+            length = max(len(pair.source) + 1, len(pair.target)) if pair else 0
+            if batch and max(longest, length) * (len(batch) + 1) > TOKENS:
+                yield from self._passed(batch)
+                batch, longest = [], 0
+            batch.append((record, pair))
+            longest = max(longest, length)
+        yield from self._passed(batch)
+
+    def _passed(self, batch: Sequence[tuple[AttentionRecord, TokenPair | None]]) -> Iterator[AttentionRecord]:
+        pairs = [pair for _, pair in batch if pair is not None]
+        passes = iter(forced_passes(self.engine.model, pairs, self.engine.device) if pairs else [])
+        alpha = self.translator.settings.search.length_penalty
+        for record, pair in batch:
+            if pair is None:
+                yield record
+                continue
+            found = next(passes)
+            words = len(pair.target) - (record.ended == "eos")
+            yield dataclasses.replace(
+                record,
+                source_tokens=pair.source_tokens,
+                target_tokens=pair.target_tokens,
+                score=hypothesis_score(found.log_probability, words, alpha),
+                maps=self.selection.of(found.maps),
+            )
 
 
 @contextmanager
-def _json_lines(out: Path, formats: Sequence[str]) -> Iterator[Callable[[AttentionRecord], None]]:
-    """Give a function that adds a record to `attention.jsonl`, which appears when all are there; without json, an idle one."""
-    if "json" not in formats:
-        yield lambda record: None
+def _writer(name: str, out: Path, dump: Dump) -> Iterator[Callable[[AttentionRecord], None]]:
+    """Give a function that writes records in one format. A file of all lines appears when all are there."""
+    if name == "terminal":
+        yield lambda record: write_data(f"{record.to_text()}\n\n")
+    elif name == "json":
+        with _whole_file(out / "attention.jsonl") as write:
+            yield lambda record: write(record.to_json())
+    elif name == "pharaoh":
+        with _whole_file(out / "alignment.txt") as write:
+            yield lambda record: write(f"{dump.alignment(record)}\n")
+    elif name == "html":
+        with _whole_file(out / "attention.html") as write:
+            write(page_start())
+            yield lambda record: write(page_record(record))
+            write(page_end())
+    else:
+        yield lambda record: _write_files(record, out, name)
+
+
+def _write_files(record: AttentionRecord, out: Path, name: str) -> None:
+    """Write a record to files of its own."""
+    stem = f"line-{record.line:05d}"
+    if name == "npz":
+        write_atomically(out / f"{stem}.npz", record.to_npz())
         return
-    with disk_errors(out):
-        handle, part = tempfile.mkstemp(prefix=".attention.jsonl.", dir=out)
+    for kind, figure in record.pictures().items():
+        write_atomically(out / f"{stem}-{kind}.{name}", to_png(figure) if name == "png" else to_svg(figure))
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[Callable[[str], None]]:
+    """Give a function that appends text to a file that appears under its name when the block ends well."""
+    with disk_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
 
-            def write(record: AttentionRecord) -> None:
-                with disk_errors(out):
-                    stream.write(record.to_json())
+            def write(text: str) -> None:
+                with disk_errors(path):
+                    stream.write(text)
 
             yield write
-        with disk_errors(out):
+        with disk_errors(path):
             os.chmod(part, 0o666 & ~current_umask())
-            os.replace(part, out / "attention.jsonl")
+            os.replace(part, path)
     except BaseException:
-        with suppress(OSError):
+        with contextlib.suppress(OSError):
             os.unlink(part)
         raise
-
-
-def attention_records(translator: Translator, lines: Sequence[str], checkpoint: str) -> Iterator[AttentionRecord]:
-    """Yield the record of each line, in order: its best translation, and the maps of one forced pass over it."""
-    for start in range(0, len(lines), CHUNK):
-        chunk = lines[start : start + CHUNK]
-        translations = translator.translate_chunk(chunk, first_line=start + 1)
-        for number, (line, translation) in enumerate(zip(chunk, translations, strict=True), start=start + 1):
-            yield _record(translator, number, line, translation, checkpoint)
-
-
-def _record(translator: Translator, number: int, line: str, translation: Translation, checkpoint: str) -> AttentionRecord:
-    if not translation.hypotheses:
-        return AttentionRecord(number, line, translation.text, checkpoint)
-    engine = translator.engine
-    assert isinstance(engine, TorchEngine)
-    best = translation.hypotheses[0]
-    source = translator.fitted(translator.source.encode(line))
-    target = [*best.tokens, EOS] if best.ended == "eos" else list(best.tokens)
-    source_tokens = translator.source.vocabulary.tokens([*source, EOS])
-    target_tokens = translator.target.vocabulary.tokens(target)
-    maps = forced_maps(
-        engine.model, source, target, source_tokens=source_tokens, target_tokens=target_tokens, device=engine.device
-    )
-    return AttentionRecord(
-        number,
-        line,
-        translation.text,
-        checkpoint,
-        source_tokens=tuple(source_tokens),
-        target_tokens=tuple(target_tokens),
-        ended=best.ended,
-        score=best.score,
-        maps=maps,
-    )
-
-
-def _write_files(record: AttentionRecord, out: Path, formats: Sequence[str]) -> None:
-    if "npz" in formats:
-        write_atomically(out / f"line-{record.line:05d}.npz", record.to_npz())
-    if "png" in formats:
-        for kind, picture in record.to_png().items():
-            write_atomically(out / f"line-{record.line:05d}-{kind}.png", picture)

@@ -1,4 +1,4 @@
-"""Attention records of translated lines, as JSON Lines, NPZ and PNG files."""
+"""Attention records of translated lines, as JSON Lines, NPZ, PNG and SVG files, and as text."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
-from nmt_cli.inspection.maps import KINDS, AttentionMap
-from nmt_cli.inspection.plots import heat_maps, to_png
+from nmt_cli.inspection.maps import KINDS, AttentionMap, Place
+from nmt_cli.inspection.plots import heat_maps
+from nmt_cli.inspection.terminal import map_text
 
 VERSION = 1
 TITLES = {
@@ -35,6 +37,7 @@ class AttentionRecord:
         score: Of the hypothesis; None for a blank line.
         checkpoint: Folder name of the checkpoint.
         maps: One for each kind and layer.
+        forced: Whether the translation was given, not found.
     """
 
     line: int
@@ -46,6 +49,7 @@ class AttentionRecord:
     ended: str | None = None
     score: float | None = None
     maps: Sequence[AttentionMap] = field(default_factory=tuple)
+    forced: bool = False
 
     def to_json(self) -> str:
         """Return the record as one line of JSON, a map for each head."""
@@ -59,7 +63,7 @@ class AttentionRecord:
                 "weights": [[round(float(weight), 6) for weight in row] for row in weights],
             }
             for one in self.maps
-            for head, weights in enumerate(one.weights)
+            for head, weights in zip(one.heads, one.weights, strict=True)
         ]
         record = {
             "version": VERSION,
@@ -71,6 +75,7 @@ class AttentionRecord:
             "ended": self.ended,
             "score": self.score,
             "checkpoint": self.checkpoint,
+            "forced": self.forced,
             "maps": maps,
         }
         return json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
@@ -84,20 +89,32 @@ class AttentionRecord:
         np.savez_compressed(buffer, **tokens, **arrays)  # type: ignore[arg-type]  # no array is called allow_pickle
         return buffer.getvalue()
 
-    def to_png(self) -> dict[str, bytes]:
-        """Return kind -> PNG of the grid of its maps, rows by layer and columns by head."""
-        pictures: dict[str, bytes] = {}
-        for kind in KINDS:
-            maps = [one for one in self.maps if one.kind == kind]
-            if maps:
-                title, x_label, y_label = TITLES[kind]
-                figure = heat_maps(
-                    [list(one.weights) for one in maps],
-                    row_tokens=maps[0].row_tokens,
-                    column_tokens=maps[0].column_tokens,
-                    title=title,
-                    x_label=x_label,
-                    y_label=y_label,
-                )
-                pictures[kind] = to_png(figure)
-        return pictures
+    def pictures(self) -> dict[str, Figure]:
+        """Return kind -> grid of its maps, rows by layer and columns by head."""
+        return {kind: figure for kind in KINDS if (figure := self._picture([m for m in self.maps if m.kind == kind]))}
+
+    def _picture(self, maps: Sequence[AttentionMap]) -> Figure | None:
+        if not maps:
+            return None
+        title, x_label, y_label = TITLES[maps[0].kind]
+        return heat_maps(
+            [list(one.weights) for one in maps],
+            row_tokens=maps[0].row_tokens,
+            column_tokens=maps[0].column_tokens,
+            titles=[_called("Head", head) for one in maps for head in one.heads],
+            row_titles=[_called("Layer", one.layer) for one in maps] if len(maps) > 1 or maps[0].layer == "mean" else (),
+            title=title,
+            x_label=x_label,
+            y_label=y_label,
+        )
+
+    def to_text(self) -> str:
+        """Return the record for a terminal, every map of it."""
+        lines = [f"line {self.line}", f"  source       {self.source}", f"  translation  {self.translation}"]
+        maps = [map_text(one, head) for one in self.maps for head in range(len(one.heads))]
+        return "\n\n".join(["\n".join(lines), *maps])
+
+
+def _called(what: str, place: Place) -> str:
+    """Return how a picture calls a layer or a head: from 1, as papers do."""
+    return f"Mean of {what.lower()}s" if place == "mean" else f"{what} {place + 1}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -65,6 +66,7 @@ def heat_maps(
     row_tokens: Sequence[str] = (),
     column_tokens: Sequence[str] = (),
     titles: Sequence[str] = (),
+    row_titles: Sequence[str] = (),
     title: str = "",
     x_label: str = "Keys",
     y_label: str = "Queries",
@@ -78,6 +80,7 @@ def heat_maps(
         row_tokens: Names of the queries, down the y axis; none: numbers.
         column_tokens: Names of the keys, along the x axis; none: numbers.
         titles: Above each panel, row by row; none: its head.
+        row_titles: Beside each row of panels; none: its layer, where there are several rows and no `titles`.
         title: Above the grid.
         x_label: Below the bottom row.
         y_label: Beside the first column.
@@ -85,6 +88,8 @@ def heat_maps(
         colours: Name of the colour map.
     """
     rows, columns = len(grid), len(grid[0])
+    if rows > 1 and not titles and not row_titles:
+        row_titles = [f"Layer {layer + 1}" for layer in range(rows)]
     queries, keys = grid[0][0].shape
     across, down = (0.19 if tokens else 0.075 for tokens in (column_tokens, row_tokens))  # inches a cell: names need room
     size = max(1.9, across * keys), max(1.7, down * queries)
@@ -103,7 +108,7 @@ def heat_maps(
             if layer == rows - 1:
                 panel.set_xlabel(x_label, fontsize=9)
             if head == 0:
-                panel.set_ylabel(f"Layer {layer + 1}\n{y_label}" if rows > 1 and not titles else y_label, fontsize=9)
+                panel.set_ylabel(f"{row_titles[layer]}\n{y_label}" if row_titles else y_label, fontsize=9)
     axes[0][0].xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes[0][0].yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     if column_tokens:
@@ -115,6 +120,14 @@ def heat_maps(
     if image is not None:
         figure.colorbar(image, ax=axes, shrink=0.7)
     return figure
+
+
+def to_svg(figure: Figure) -> bytes:
+    """Return a figure as SVG whose text stays text; the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "nmt"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()
 
 
 def to_png(figure: Figure) -> bytes:

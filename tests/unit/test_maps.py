@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
+import re
+import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from nmt_cli.config import Seq2SeqConfig, TransformerConfig
+from nmt_cli.errors import ConfigError
+from nmt_cli.inspection.alignment import hard_alignment, pharaoh, tokens_alone, tokens_by_word
 from nmt_cli.inspection.dumps import AttentionRecord
-from nmt_cli.inspection.maps import AttentionMap, forced_maps
-from nmt_cli.inspection.plots import heat_maps, to_png
+from nmt_cli.inspection.maps import AttentionMap, ForcedPass, Selection, TokenPair, forced_passes
+from nmt_cli.inspection.page import page_end, page_record, page_start
+from nmt_cli.inspection.plots import heat_maps, to_png, to_svg
+from nmt_cli.inspection.terminal import map_text
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.runs.build import build_model
@@ -34,8 +42,11 @@ def model(kind: str) -> Seq2Seq:
 
 
 def maps(kind: str, target: list[int] = TARGET, tokens: tuple[str, ...] = TARGET_TOKENS) -> list[AttentionMap]:
-    cpu = torch.device("cpu")
-    return forced_maps(model(kind), SOURCE, target, source_tokens=SOURCE_TOKENS, target_tokens=tokens, device=cpu)
+    return forced(kind, TokenPair(SOURCE, target, SOURCE_TOKENS, tokens))[0].maps
+
+
+def forced(kind: str, *pairs: TokenPair) -> list[ForcedPass]:
+    return forced_passes(model(kind), pairs, torch.device("cpu"))
 
 
 @pytest.mark.fault("PB-23")
@@ -95,6 +106,30 @@ def test_a_translation_cut_at_the_limit_has_as_many_rows_as_tokens() -> None:
     assert decoder.weights.shape == (4, 4, 4)
 
 
+@pytest.mark.parametrize("kind", sorted(CONFIGS))
+@pytest.mark.fault("PB-23")
+def test_a_pair_gives_the_same_alone_and_beside_longer_ones(kind: str) -> None:
+    """No row or column of padding, and no weight on it."""
+    pair = TokenPair(SOURCE, TARGET, SOURCE_TOKENS, TARGET_TOKENS)
+    longer = TokenPair([4, 5, 6, 7, 8, 9], [5, 6, 7, 8, 9, 10, 3], tuple("abcdefg"), tuple("tuvwxyz"))
+    alone, (together, _) = forced(kind, pair)[0], forced(kind, pair, longer)
+    assert len(alone.maps) == len(together.maps)
+    for one, other in zip(alone.maps, together.maps, strict=True):
+        np.testing.assert_allclose(other.weights, one.weights, atol=1e-6)
+    assert together.log_probability == pytest.approx(alone.log_probability, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", sorted(CONFIGS))
+def test_the_log_probability_is_the_sum_over_the_output(kind: str) -> None:
+    seq2seq = model(kind)
+    with torch.inference_mode():
+        ids, visible = torch.tensor([[*SOURCE, 3]]), torch.ones(1, 4, dtype=torch.bool)
+        logits = seq2seq.decoder.project(seq2seq(ids, visible, torch.tensor([[2, *TARGET[:-1]]])).hidden)[0]
+    expected = sum(float(logits[step].log_softmax(dim=0)[token]) for step, token in enumerate(TARGET))
+    (found,) = forced(kind, TokenPair(SOURCE, TARGET, SOURCE_TOKENS, TARGET_TOKENS))
+    assert found.log_probability == pytest.approx(expected, abs=1e-5)
+
+
 def record(kind: str) -> AttentionRecord:
     return AttentionRecord(
         7,
@@ -126,7 +161,7 @@ def test_json_holds_one_map_for_each_head(kind: str) -> None:
 def test_an_empty_record() -> None:
     found = json.loads(AttentionRecord(2, "  ", "", "update-1").to_json())
     assert (found["source_tokens"], found["target_tokens"], found["maps"], found["ended"]) == ([], [], [], None)
-    assert AttentionRecord(2, "  ", "", "update-1").to_png() == {}
+    assert AttentionRecord(2, "  ", "", "update-1").pictures() == {}
 
 
 def test_npz_goes_there_and_back_without_pickle() -> None:
@@ -135,6 +170,109 @@ def test_npz_goes_there_and_back_without_pickle() -> None:
         assert found["target_tokens"].tolist() == list(TARGET_TOKENS)
         assert found["cross.2"].shape == (4, 5, 4)
         np.testing.assert_array_equal(found["encoder.1"], maps("transformer")[1].weights)
+
+
+# -- selections and averages -------------------------------------------------------------------------------------------
+
+
+def test_a_selection_keeps_the_numbers_of_layers_and_heads() -> None:
+    found = Selection(kinds=("cross",), layers=(2, 0), heads=(3, 1)).of(maps("transformer"))
+    assert [(one.kind, one.layer, one.heads) for one in found] == [("cross", 2, (3, 1)), ("cross", 0, (3, 1))]
+    whole = [one for one in maps("transformer") if one.kind == "cross"]
+    np.testing.assert_array_equal(found[0].weights[1], whole[2].weights[1])
+
+
+def test_averages_are_named_and_are_means() -> None:
+    whole = [one for one in maps("transformer") if one.kind == "cross"]
+    (heads, _, _) = Selection(kinds=("cross",), average_heads=True).of(maps("transformer"))
+    assert (heads.layer, heads.heads, heads.weights.shape) == (0, ("mean",), (1, 5, 4))
+    np.testing.assert_allclose(heads.weights[0], whole[0].weights.mean(axis=0), atol=1e-7)
+    (layers,) = Selection(kinds=("cross",), average_layers=True).of(maps("transformer"))
+    assert (layers.layer, layers.heads) == ("mean", (0, 1, 2, 3))
+    np.testing.assert_allclose(layers.weights[2], np.mean([one.weights[2] for one in whole], axis=0), atol=1e-7)
+    (both,) = Selection(kinds=("cross",), layers=(0, 2), average_heads=True, average_layers=True).of(maps("transformer"))
+    np.testing.assert_allclose(both.weights[0], (whole[0].weights + whole[2].weights).mean(axis=0) / 2, atol=1e-6)
+    np.testing.assert_allclose(both.weights.sum(axis=-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "selection", "message"),
+    [
+        ("transformer", Selection(kinds=("encoder",), layers=(2,)), "--layer 2: encoder attention has layers 0 to 1"),
+        ("transformer", Selection(heads=(0, 4)), "--head 4: encoder attention has heads 0 to 3"),
+        ("seq2seq", Selection(heads=(1,)), "--head 1: cross attention has heads 0 only"),
+        ("seq2seq", Selection(kinds=("decoder",)), "--kind decoder: this model has only cross attention"),
+    ],
+)
+def test_what_is_not_there_is_named(kind: str, selection: Selection, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        selection.of(maps(kind))
+
+
+# -- alignments --------------------------------------------------------------------------------------------------------
+
+
+def test_hard_alignment_by_hand() -> None:
+    weights = np.array([[0.1, 0.6, 0.1, 0.2], [0.5, 0.1, 0.2, 0.2], [0.0, 0.2, 0.1, 0.7]], dtype=np.float32)
+    source, target = ("a", "b", "c", "<eos>"), ("x", "y", "<eos>")
+    links = hard_alignment(weights, tokens_alone(source), tokens_alone(target))
+    assert pharaoh(links) == "1-0 0-1", "the end marks take no part"
+    cut = hard_alignment(weights, tokens_alone(source), tokens_alone(("x", "y", "z")))
+    assert pharaoh(cut) == "1-0 0-1 1-2", "an output that was cut has no end mark"
+    assert hard_alignment(weights[2:], tokens_alone(source), tokens_alone(("<eos>",))) == []
+
+
+def test_words_are_made_of_pieces_and_of_characters() -> None:
+    assert tokens_by_word(("▁un", "e", "▁fem", "me", ".", "<eos>")) == [[0, 1], [2, 3, 4]]
+    assert tokens_by_word(("i", "l", "▁", "a", "<eos>")) == [[0, 1], [2, 3]]
+    assert tokens_by_word(("<eos>",)) == []
+    weights = np.array([[0.3, 0.3, 0.4], [0.2, 0.2, 0.6], [0.5, 0.0, 0.5]], dtype=np.float32)
+    assert hard_alignment(weights, [[0, 1], [2]], [[0, 1], [2]]) == [(0, 0), (0, 1)], "0.6 + 0.4 against 0.4 + 0.6: the first"
+    assert hard_alignment(weights, [[0], [1], [2]], [[0, 1], [2]]) == [(2, 0), (0, 1)]
+
+
+# -- the page, the terminal, SVG ---------------------------------------------------------------------------------------
+
+
+def test_the_page_holds_every_map_and_no_way_out_of_a_script() -> None:
+    one = record("transformer")
+    odd = AttentionRecord(1, "</script><b>&amp; \u2028 'x'", "a", "c", ("<eos>",), ("a",), "limit", -1.0, one.maps)
+    page = page_start() + page_record(one) + page_record(odd) + page_end()
+    found = re.findall(r'<script type="application/json" class="record" data-name="([^"]*)">(.*?)</script>', page)
+    assert [name for name, _ in found] == ["7: a b c", "1: &lt;/script&gt;&lt;b&gt;&amp;amp; \u2028 &#x27;x&#x27;"]
+    first, second = (json.loads(text) for _, text in found)
+    assert second["source"] == odd.source
+    assert [(m["kind"], m["layer"], m["head"]) for m in first["maps"]] == [
+        (m.kind, m.layer, head) for m in one.maps for head in m.heads
+    ]
+    weights = np.frombuffer(base64.b64decode(first["maps"][-1]["weights"]), dtype=np.uint8).reshape(5, 4) / 255
+    np.testing.assert_allclose(weights, one.maps[-1].weights[-1], atol=0.5 / 255 + 1e-6)
+    assert not re.search(r"(src|href)=|https?:|@import|url\(", page), "nothing is asked of the network"
+
+
+def test_terminal_text_is_at_most_80_columns_and_reads_without_colour() -> None:
+    weights = np.zeros((1, 2, 100), dtype=np.float32)
+    weights[0, 0, 0], weights[0, 1, 99], weights[0, 1, 98] = 1, 0.7, 0.1
+    columns = (*(f"mot{number}" for number in range(98)), "日本", "très")
+    one = AttentionMap("cross", "mean", ("mean",), ("une-longue-étiquette", "日本語"), columns, weights)
+    text = map_text(one, 0)
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0] == "decoder-encoder attention, layer mean, head mean"
+    assert any(line.startswith("une-longue-étiq… █") for line in lines)
+    assert any(line.endswith("·▓") for line in lines)
+    assert "\x1b" not in text
+
+
+def test_svg_keeps_accents_and_apostrophes_as_text_and_is_the_same_every_time() -> None:
+    def figure() -> Figure:
+        rows = [f"été{number}" for number in range(40)]
+        return heat_maps([[np.eye(40, dtype=np.float32)]], row_tokens=rows, column_tokens=["l'œuf<&>"] * 40, title="Été")
+
+    content = to_svg(figure())
+    assert content == to_svg(figure())
+    texts = [node.text for node in ElementTree.fromstring(content).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"été0", "été39", "l'œuf<&>", "Été"} <= set(texts)
 
 
 # -- row 1: heat maps --------------------------------------------------------------------------------------------------
