@@ -131,6 +131,13 @@ def translate(
         Literal["error", "replace"],
         typer.Option(metavar="HOW", help="Bytes that are not UTF-8: error, or replace (with a warning)."),
     ] = "error",
+    alignments: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write hard alignments there: `0-0 1-2 …`, a line for each line.")
+    ] = None,
+    words: Annotated[bool, typer.Option("--words", help="Align words rather than pieces.")] = False,
+    replace_unknown: Annotated[
+        bool, typer.Option("--replace-unknown", help="Put the source word in the place of an unknown word (word tokens).")
+    ] = False,
 ) -> None:
     """Translate text: one line out for each line in, in order.
 
@@ -151,8 +158,9 @@ def translate(
         batch_sentences=batch_sentences,
         checkpoint=checkpoint,
         device=device,
+        unknown=replace_unknown,
     )
-    run_translate(run, file, options, out=out, invalid_utf8=invalid_utf8)
+    run_translate(run, file, options, out=out, invalid_utf8=invalid_utf8, alignments=alignments, words=words)
 
 
 @app.command()

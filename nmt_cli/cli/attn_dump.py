@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -11,28 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from nmt_cli.cli.attention import AttentionReader
 from nmt_cli.cli.console import Messages, progress_bar, write_data
 from nmt_cli.cli.loading import make_translator
 from nmt_cli.cli.options import SearchOptions
-from nmt_cli.decoding.engine import hypothesis_score
-from nmt_cli.decoding.torch_engine import TorchEngine
-from nmt_cli.decoding.translator import Translation, Translator
 from nmt_cli.errors import ConfigError, DataError, disk_errors, nearest
-from nmt_cli.inspection.alignment import Groups, hard_alignment, pharaoh, tokens_alone, tokens_by_word
+from nmt_cli.inspection.alignment import pharaoh
 from nmt_cli.inspection.dumps import AttentionRecord
-from nmt_cli.inspection.maps import KINDS, Kind, Selection, TokenPair, forced_passes
+from nmt_cli.inspection.maps import KINDS, Kind, Selection
 from nmt_cli.inspection.page import page_end, page_record, page_start
 from nmt_cli.inspection.plots import to_png, to_svg
 from nmt_cli.runs.folder import RunFolder, current_umask, write_atomically
 from nmt_cli.text.parallel import read_lines
-from nmt_cli.text.tokenizers import Tokenizer
-from nmt_cli.text.vocab import EOS
 
 FORMATS = ("json", "npz", "png", "svg", "html", "terminal", "pharaoh")
-CHUNK = 256
-"""Lines translated at once."""
-TOKENS = 2048
-"""Lines x longest side, padding included, in one forced pass."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +55,14 @@ def run_attn_dump(run: Path, search: SearchOptions, options: DumpOptions) -> Non
     targets = _given(options, len(lines))
     messages, folder = Messages(), RunFolder.open(run)
     translator = make_translator(folder, search, warn=messages.warn)
-    dump = Dump(translator, selection, folder.checkpoint_path(search.checkpoint).name, words=options.words)
+    reader = AttentionReader(translator, selection, folder.checkpoint_path(search.checkpoint).name, words=options.words)
     if lines and lines[0].strip():
-        next(dump.records(lines[:1], targets and targets[:1]))  # a layer that is not there is told before anything is written
+        next(reader.records(lines[:1], targets and targets[:1]))  # a layer that is not there is told before anything is written
     files = [name for name in options.formats if name != "terminal"]
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(progress_bar(len(lines), unit=" lines", description="attention"))
-        writers = [stack.enter_context(_writer(name, options.out or Path(), dump)) for name in options.formats]
-        for record in dump.records(lines, targets):
+        writers = [stack.enter_context(_writer(name, options.out or Path(), reader)) for name in options.formats]
+        for record in reader.records(lines, targets):
             for write in writers:
                 write(record)
             bar.update(1)
@@ -140,103 +131,8 @@ def _given(options: DumpOptions, count: int) -> list[str] | None:
     return targets
 
 
-class Dump:
-    """Makes attention records of lines.
-
-    Args:
-        translator: Of the run.
-        selection: Which maps.
-        checkpoint: Its folder name.
-        words: Align words rather than pieces.
-    """
-
-    def __init__(self, translator: Translator, selection: Selection, checkpoint: str, *, words: bool) -> None:
-        self.translator, self.selection, self.checkpoint, self.words = translator, selection, checkpoint, words
-        assert isinstance(translator.engine, TorchEngine)
-        self.engine = translator.engine
-
-    def records(self, lines: Sequence[str], targets: Sequence[str] | None = None) -> Iterator[AttentionRecord]:
-        """Yield the record of each line, in order: its best translation, or the given one, and the maps of a forced pass."""
-        for start in range(0, len(lines), CHUNK):
-            chunk = lines[start : start + CHUNK]
-            if targets is None:
-                translations = self.translator.translate_chunk(chunk, first_line=start + 1)
-                work = [self._found(line, translation) for line, translation in zip(chunk, translations, strict=True)]
-            else:
-                work = [self._forced(*pair) for pair in zip(chunk, targets[start : start + CHUNK], strict=True)]
-            for number, record in enumerate(self._with_maps(work), start=start + 1):
-                yield dataclasses.replace(record, line=number)
-
-    def alignment(self, record: AttentionRecord) -> str:
-        """Return the hard alignment of a record from the mean of its decoder-encoder maps, in Pharaoh form."""
-        cross = dataclasses.replace(self.selection, kinds=("cross",), average_heads=True, average_layers=True)
-        if not record.maps:
-            return ""
-        (one,) = cross.of(record.maps)
-        source = self._groups(self.translator.source, record.source_tokens)
-        target = self._groups(self.translator.target, record.target_tokens)
-        return pharaoh(hard_alignment(one.weights[0], source, target))
-
-    def _groups(self, tokenizer: Tokenizer, tokens: Sequence[str]) -> Groups:
-        return tokens_by_word(tokens) if self.words and tokenizer.kind != "word" else tokens_alone(tokens)
-
-    def _found(self, line: str, translation: Translation) -> tuple[AttentionRecord, TokenPair | None]:
-        record = AttentionRecord(0, line, translation.text, self.checkpoint)
-        if not translation.hypotheses:
-            return record, None
-        best = translation.hypotheses[0]
-        pair = self._pair(line, [*best.tokens, EOS] if best.ended == "eos" else list(best.tokens))
-        return dataclasses.replace(record, ended=best.ended), pair
-
-    def _forced(self, line: str, target: str) -> tuple[AttentionRecord, TokenPair | None]:
-        record = AttentionRecord(0, line, target, self.checkpoint, forced=True)
-        if not self.translator.source.encode(line):
-            return record, None
-        return dataclasses.replace(record, ended="eos"), self._pair(line, [*self.translator.target.encode(target), EOS])
-
-    def _pair(self, line: str, target: list[int]) -> TokenPair:
-        source = self.translator.fitted(self.translator.source.encode(line))
-        return TokenPair(
-            source,
-            target,
-            tuple(self.translator.source.vocabulary.tokens([*source, EOS])),
-            tuple(self.translator.target.vocabulary.tokens(target)),
-        )
-
-    def _with_maps(self, work: Sequence[tuple[AttentionRecord, TokenPair | None]]) -> Iterator[AttentionRecord]:
-        """Yield the records with tokens, score and maps, in order, from forced passes over several lines at once."""
-        batch: list[tuple[AttentionRecord, TokenPair | None]] = []
-        longest = 0
-        for record, pair in work:
-            length = max(len(pair.source) + 1, len(pair.target)) if pair else 0
-            if batch and max(longest, length) * (len(batch) + 1) > TOKENS:
-                yield from self._passed(batch)
-                batch, longest = [], 0
-            batch.append((record, pair))
-            longest = max(longest, length)
-        yield from self._passed(batch)
-
-    def _passed(self, batch: Sequence[tuple[AttentionRecord, TokenPair | None]]) -> Iterator[AttentionRecord]:
-        pairs = [pair for _, pair in batch if pair is not None]
-        passes = iter(forced_passes(self.engine.model, pairs, self.engine.device) if pairs else [])
-        alpha = self.translator.settings.search.length_penalty
-        for record, pair in batch:
-            if pair is None:
-                yield record
-                continue
-            found = next(passes)
-            words = len(pair.target) - (record.ended == "eos")
-            yield dataclasses.replace(
-                record,
-                source_tokens=pair.source_tokens,
-                target_tokens=pair.target_tokens,
-                score=hypothesis_score(found.log_probability, words, alpha),
-                maps=self.selection.of(found.maps),
-            )
-
-
 @contextmanager
-def _writer(name: str, out: Path, dump: Dump) -> Iterator[Callable[[AttentionRecord], None]]:
+def _writer(name: str, out: Path, reader: AttentionReader) -> Iterator[Callable[[AttentionRecord], None]]:
     """Give a function that writes records in one format. A file of all lines appears when all are there."""
     if name == "terminal":
         yield lambda record: write_data(f"{record.to_text()}\n\n")
@@ -245,7 +141,7 @@ def _writer(name: str, out: Path, dump: Dump) -> Iterator[Callable[[AttentionRec
             yield lambda record: write(record.to_json())
     elif name == "pharaoh":
         with _whole_file(out / "alignment.txt") as write:
-            yield lambda record: write(f"{dump.alignment(record)}\n")
+            yield lambda record: write(f"{pharaoh(reader.links(record))}\n")
     elif name == "html":
         with _whole_file(out / "attention.html") as write:
             write(page_start())

@@ -23,12 +23,15 @@ class SearchOptions:
     batch_sentences: int | None = None
     checkpoint: str = "best"
     device: str = "auto"
+    unknown: bool = False
 
     def settings(self, config: DecodingConfig) -> TranslatorSettings:
         """Return the settings that these options and the run's config give."""
         penalty = config.length_penalty if self.length_penalty is None else self.length_penalty
         return TranslatorSettings(
-            search=SearchSettings(self.beam or config.beam_size, penalty, self.max_length or config.max_length),
+            search=SearchSettings(
+                self.beam or config.beam_size, penalty, self.max_length or config.max_length, unknown=self.unknown
+            ),
             batch_tokens=self.batch_tokens or config.batch_tokens,
             batch_sentences=self.batch_sentences,
             max_source_length=self.max_source_length or config.max_source_length,

@@ -8,51 +8,110 @@ import select
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
+from nmt_cli.cli.attention import AttentionReader
 from nmt_cli.cli.console import Messages, advance, progress_bar, write_data
 from nmt_cli.cli.loading import make_translator
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.decoding.translator import CHUNK_LINES, Translator
 from nmt_cli.errors import ConfigError, disk_errors
+from nmt_cli.inspection.alignment import pharaoh
 from nmt_cli.runs.folder import RunFolder, current_umask
 from nmt_cli.text.parallel import decode_lines, open_corpus_file
 
 
-def run_translate(run: Path, file: str, options: SearchOptions, *, out: Path | None, invalid_utf8: str) -> None:
+def run_translate(
+    run: Path,
+    file: str,
+    options: SearchOptions,
+    *,
+    out: Path | None,
+    invalid_utf8: str,
+    alignments: Path | None = None,
+    words: bool = False,
+) -> None:
     """Translate a file or standard input.
 
     Args:
         run: Run folder.
         file: Path, or `-` for standard input.
-        options: Search and device.
+        options: Search and device; with `unknown`, unknown words are replaced by what they attend to.
         out: Where translations go; None: standard output. The file appears when all is done.
         invalid_utf8: `error` or `replace`.
+        alignments: Where hard alignments go, a line for each line; None: nowhere.
+        words: Align words rather than pieces.
+
+    Raises:
+        ConfigError: The options do not fit the run or one another.
     """
     messages = Messages()
     folder = RunFolder.open(run)
+    check_attention(folder, options, alignments)
     on_invalid = messages.warn if invalid_utf8 == "replace" else None
-    if file == "-":
-        translator = make_translator(folder, options, warn=messages.warn)
-        first = 1
-        with _output(out) as write:
+    with contextlib.ExitStack() as stack:
+        if file == "-":
+            translator = make_translator(folder, options, warn=messages.warn)
+            job = _Job(translator, stack.enter_context(_output(out)), *_attention(stack, translator, alignments, words=words))
+            first = 1
             for chunk in _pipe_chunks(sys.stdin.buffer):
                 lines = list(decode_lines(chunk, "standard input", first=first, on_invalid=on_invalid))
-                _translate(translator, lines, first, write)
+                job.translate(lines, first)
                 first += len(lines)
-        return
-    with open_corpus_file(file) as stream:
-        lines = list(decode_lines(stream, file, on_invalid=on_invalid))
-    with progress_bar(len(lines), unit=" lines", description="translating") as bar, _output(out) as write:
+            return
+        with open_corpus_file(file) as stream:
+            lines = list(decode_lines(stream, file, on_invalid=on_invalid))
+        bar = stack.enter_context(progress_bar(len(lines), unit=" lines", description="translating"))
         translator = make_translator(folder, options, warn=messages.warn, on_progress=advance(bar))
+        job = _Job(translator, stack.enter_context(_output(out)), *_attention(stack, translator, alignments, words=words))
         for start in range(0, len(lines), CHUNK_LINES):
-            _translate(translator, lines[start : start + CHUNK_LINES], start + 1, write)
+            job.translate(lines[start : start + CHUNK_LINES], start + 1)
 
 
-def _translate(translator: Translator, lines: list[str], first: int, write: Callable[[str], None]) -> None:
-    translations = translator.translate_chunk(lines, first_line=first)
-    write("".join(f"{translation.text}\n" for translation in translations))
+def check_attention(folder: RunFolder, options: SearchOptions, alignments: Path | None) -> None:
+    """Refuse what alignments and the replacing of unknown words cannot do.
+
+    Raises:
+        ConfigError: With what does not fit.
+    """
+    kind = folder.config().tokenizer.type
+    if options.unknown and kind != "word":
+        raise ConfigError(f"--replace-unknown is for runs with word tokens, but {folder.path} has {kind} tokens")
+    if (alignments is not None or options.unknown) and options.long_lines == "split":
+        raise ConfigError("--alignments and --replace-unknown do not go with --long-lines split; use cut or error")
+
+
+@dataclass(frozen=True)
+class _Job:
+    """Where translations go, and what attention is read for: alignments, unknown words, or nothing (no reader)."""
+
+    translator: Translator
+    write: Callable[[str], None]
+    reader: AttentionReader | None
+    write_links: Callable[[str], None] | None
+
+    def translate(self, lines: list[str], first: int) -> None:
+        """Translate lines, of which the first has number `first`, and write them."""
+        translations = self.translator.translate_chunk(lines, first_line=first)
+        texts = [translation.text for translation in translations]
+        if self.reader is not None:
+            records = list(self.reader.records_of(lines, translations))
+            if self.translator.settings.search.unknown:
+                texts = [self.reader.without_unknown(record) for record in records]
+            if self.write_links is not None:
+                self.write_links("".join(f"{pharaoh(self.reader.links(record))}\n" for record in records))
+        self.write("".join(f"{text}\n" for text in texts))
+
+
+def _attention(
+    stack: contextlib.ExitStack, translator: Translator, alignments: Path | None, *, words: bool
+) -> tuple[AttentionReader | None, Callable[[str], None] | None]:
+    """Return what reads attention, and what writes alignments, as far as they are wanted."""
+    wanted = alignments is not None or translator.settings.search.unknown
+    write_links = stack.enter_context(_output(alignments)) if alignments is not None else None
+    return (AttentionReader(translator, words=words) if wanted else None), write_links
 
 
 @contextlib.contextmanager

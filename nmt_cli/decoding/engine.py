@@ -32,11 +32,13 @@ class SearchSettings:
         beam_size: Hypotheses kept at each step; 1 is greedy search.
         length_penalty: alpha of the score.
         max_length: Most tokens of a translation, end mark included; None: 2 x source + 10.
+        unknown: Whether the unknown token may be part of a translation (for those who replace it).
     """
 
     beam_size: int = 5
     length_penalty: float = 1.0
     max_length: int | None = None
+    unknown: bool = False
 
     def limit(self, source_tokens: int) -> int:
         """Return the most target tokens, end mark included, for a source of so many tokens with its end mark."""

@@ -17,15 +17,17 @@ from nmt_cli.models.interface import DecoderState, Encoded, Seq2Seq
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
 NEVER = (PAD, UNK, BOS)
-"""Tokens that no translation contains."""
+"""Tokens that no translation contains, but for the unknown token where it is asked for."""
 
 
-def next_log_probabilities(model: Seq2Seq, last: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+def next_log_probabilities(
+    model: Seq2Seq, last: Tensor, state: DecoderState, never: Sequence[int] = NEVER
+) -> tuple[Tensor, DecoderState]:
     """Return log-probabilities `(N, V)` in float32 of the token after `last` `(N,)`, and the state after `last`."""
     output, state = model.decoder(last.unsqueeze(1), state)
     logits = model.decoder.project(output.hidden[:, 0])  # (N, 1, D) -> (N, V)
     log_probabilities = logits.float().log_softmax(dim=-1)
-    log_probabilities[:, list(NEVER)] = -torch.inf
+    log_probabilities[:, list(never)] = -torch.inf
     return log_probabilities, state
 
 
@@ -46,6 +48,7 @@ class _Beams:
 
     def __init__(self, model: Seq2Seq, encoded: Encoded, limits: Sequence[int], settings: SearchSettings) -> None:
         self.model, self.size, self.alpha = model, settings.beam_size, settings.length_penalty
+        self.never = [token for token in NEVER if not (settings.unknown and token == UNK)]
         count, device = encoded.memory.shape[0], encoded.memory.device
         self.device = device
         self.finished: list[list[Hypothesis]] = [[] for _ in range(count)]
@@ -67,7 +70,7 @@ class _Beams:
         return [sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.size] for found in self.finished]
 
     def _step(self, step: int) -> None:
-        log_probabilities, self.state = next_log_probabilities(self.model, self.tokens[:, -1], self.state)
+        log_probabilities, self.state = next_log_probabilities(self.model, self.tokens[:, -1], self.state, self.never)
         vocabulary = log_probabilities.shape[1]
         continued = self.totals.unsqueeze(2) + log_probabilities.view(len(self.sentences), self.size, vocabulary)
         width = min(2 * self.size, self.size * vocabulary)

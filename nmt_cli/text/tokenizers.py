@@ -109,9 +109,13 @@ class WordTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the words of ids with single spaces, and with marks written as the training text mostly did."""
+        return self.join(self.vocabulary.tokens(i for i in ids if i == UNK or i >= len(SPECIALS)))
+
+    def join(self, words: Iterable[str]) -> str:
+        """Return words as text, as `decode` does."""
         text = ""
         joined = True
-        for token in self.vocabulary.tokens(i for i in ids if i == UNK or i >= len(SPECIALS)):
+        for token in words:
             text += token if joined or token[0] in self._settings.joined_before else f" {token}"
             joined = token[-1] in self._settings.joined_after
         return text
