@@ -49,8 +49,9 @@ bench: $(INSTALLED)  ## speed, measured and printed
 faults: $(INSTALLED)  ## run the tests of docs/faults.md
 	$(BIN)/python -m pytest -m fault
 
-docs: $(INSTALLED)  ## write the pages that are made from code
+docs: $(INSTALLED)  ## write the page and the pictures that are made from code
 	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/make_pictures.py
 
 clean:  ## remove .venv and caches (never runs/ or data/)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache *.egg-info

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from nmt_cli.cli.console import Messages, print_data
 from nmt_cli.errors import ConfigError, nearest
 from nmt_cli.inspection.demos.complexity import complexity
@@ -36,7 +38,9 @@ def run_demo(name: str, out: Path, seed: int) -> None:
     """
     if name not in DEMOS:
         raise ConfigError(f"unknown demo {name!r}{nearest(name, DEMOS) or '.'} Known: {', '.join(DEMOS)}")
-    outcome = DEMOS[name](seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # of the weights that layers draw for themselves
+        outcome = DEMOS[name](seed)
     numbers = json.dumps({"demo": name, "seed": seed, **outcome.numbers}, indent=1, allow_nan=False)
     write_atomically(out / f"{name}.json", f"{numbers}\n")
     for stem, figure in outcome.pictures.items():

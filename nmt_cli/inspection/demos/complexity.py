@@ -18,9 +18,9 @@ from nmt_cli.inspection.demos.outcome import Outcome, new_figure, prose, table
 
 WIDTH, KERNEL = 32, 3
 LENGTHS = {
-    "self-attention": (128, 256, 512, 1024, 2048, 4096),
-    "recurrence": (128, 256, 512, 1024, 2048, 4096, 8192),
-    "convolution": (128, 512, 2048, 4096, 8192, 16384, 32768),
+    "self-attention": (128, 256, 512, 1024, 2048),
+    "recurrence": (128, 256, 512, 1024, 2048, 4096),
+    "convolution": (128, 512, 2048, 8192, 16384, 32768),
 }
 ROUNDS = 5
 FORMULAS = (
