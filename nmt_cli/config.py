@@ -357,6 +357,10 @@ class DecodingConfig(Section):
     """Hypotheses kept at each step; 1 is greedy search."""
     length_penalty: NonNegative = 1.0
     """alpha in: score = log-probability / length^alpha."""
+    length_penalty_kind: Literal["length", "gnmt"] = "length"
+    """`gnmt`: ((5 + length) / 6)^alpha instead of length^alpha."""
+    stopping: Literal["beam-full", "exact"] = "beam-full"
+    """When a sentence is done: when beam_size hypotheses have ended, or (slow) when no live one can still win."""
     max_length: Count | None = None
     """Most tokens of a translation, end mark included; None: 2 x source + 10."""
     max_source_length: Count = 1024

@@ -27,16 +27,49 @@ def merge_heads(split: Tensor) -> Tensor:
     return split.transpose(1, 2).reshape(batch, length, heads * width)  # (B, H, T, K) -> (B, T, D)
 
 
-@dataclass(frozen=True)
-class KeysValues:
-    """Projected keys and values of all heads, each `(B, H, S, K)`: what a decoder keeps between steps."""
+@dataclass
+class Room:
+    """Storage `(B, H, positions, K)` of keys and values, of which the first `filled` positions are written."""
 
     keys: Tensor
     values: Tensor
+    filled: int
+
+
+@dataclass(frozen=True)
+class KeysValues:
+    """Projected keys and values of all heads, each `(B, H, S, K)`: what a decoder keeps between steps.
+
+    Args:
+        keys: The keys.
+        values: The values.
+        room: Where they lie with room behind them, so that what is appended need not move what is there.
+    """
+
+    keys: Tensor
+    values: Tensor
+    room: Room | None = None
 
     def append(self, later: KeysValues) -> KeysValues:
-        """Return these followed by `later` along S."""
-        return KeysValues(torch.cat((self.keys, later.keys), dim=2), torch.cat((self.values, later.values), dim=2))
+        """Return these followed by `later` along S. These stay as they are, and so may be appended to again."""
+        if torch.is_grad_enabled():  # a gradient needs what was there
+            return KeysValues(torch.cat((self.keys, later.keys), dim=2), torch.cat((self.values, later.values), dim=2))
+        size = self.keys.shape[2]
+        grown = size + later.keys.shape[2]
+        room = self.room
+        if room is None or room.filled != size or grown > room.keys.shape[2]:
+            room = self._moved(2 * grown)
+        room.keys[:, :, size:grown] = later.keys
+        room.values[:, :, size:grown] = later.values
+        room.filled = grown
+        return KeysValues(room.keys[:, :, :grown], room.values[:, :, :grown], room)
+
+    def _moved(self, positions: int) -> Room:
+        batch, heads, size, width = self.keys.shape
+        room = Room(*(self.keys.new_empty(batch, heads, positions, width) for _ in range(2)), filled=size)
+        room.keys[:, :, :size] = self.keys
+        room.values[:, :, :size] = self.values
+        return room
 
     def reorder(self, order: Tensor) -> KeysValues:
         """Return the sentences `order` `(B',)`."""

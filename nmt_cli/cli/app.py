@@ -53,6 +53,13 @@ BatchTokensOption = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Sentences x longest source in a batch, padding included.")
 ]
 BatchSentencesOption = Annotated[int | None, typer.Option(metavar="N", min=1, help="Most sentences of a batch.")]
+EngineOption = Annotated[
+    Literal["torch", "ctranslate2"],
+    typer.Option(metavar="NAME", help="torch, or ctranslate2 for a Transformer that was exported; see nmt export."),
+]
+PrecisionOption = Annotated[
+    Literal["float32", "bf16", "int8"], typer.Option(metavar="NAME", help="float32; bf16 (torch) or int8 (ctranslate2).")
+]
 ClickException: type[Exception] = typer.BadParameter.__mro__[2]
 """Every mistake in options and arguments; typer carries click inside since 0.26, so that it cannot be imported by name."""
 
@@ -112,21 +119,69 @@ def train(
 @app.command()
 def translate(
     run: RunArgument,
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Text to translate, a sentence a line; .gz too; - is standard input.")
-    ] = "-",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File for the translations. Default: standard output.")
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]…", help="Text to translate, a sentence a line; .gz too; - is standard input.", show_default="-"
+        ),
     ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File for the translations. Default: standard output. Several inputs: a template with {folder}, {stem}, {name}.",
+        ),
+    ] = None,
+    form: Annotated[
+        Literal["text", "jsonl", "tsv"],
+        typer.Option("--format", metavar="NAME", help="text: a line each; jsonl: with tokens and scores; tsv: columns."),
+    ] = "text",
+    n_best: Annotated[
+        int, typer.Option("--n-best", metavar="N", min=1, help="The best N translations of each line (jsonl, tsv).")
+    ] = 1,
     beam: BeamOption = None,
     length_penalty: LengthPenaltyOption = None,
+    length_penalty_kind: Annotated[
+        Literal["length", "gnmt"] | None,
+        typer.Option(metavar="KIND", help="length: length^alpha; gnmt: ((5 + length) / 6)^alpha. Default: as the config says."),
+    ] = None,
+    stopping: Annotated[
+        Literal["beam-full", "exact"] | None,
+        typer.Option(metavar="RULE", help="beam-full, or exact: until nothing better can come (slow)."),
+    ] = None,
+    min_length: Annotated[int, typer.Option(metavar="N", min=0, help="Fewest tokens before the end mark.")] = 0,
     max_length: MaxLengthOption = None,
+    no_repeat_ngram: Annotated[
+        int, typer.Option(metavar="N", min=0, help="No N tokens in a row come twice in a translation; 0: they may.")
+    ] = 0,
+    repetition_penalty: Annotated[
+        float, typer.Option(metavar="X", min=1.0, help="Above 1: tokens that are there already become less probable.")
+    ] = 1.0,
+    prefixes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What each translation begins with, a line for each line.")
+    ] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw translations at random instead of searching.")] = False,
+    temperature: Annotated[
+        float | None, typer.Option(metavar="X", min=0.001, help="--sample: below 1 nearer to the most probable. Default: 1.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(metavar="K", min=1, help="--sample: among the K most probable tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(metavar="P", min=0, max=1, help="--sample: among the fewest tokens of probability P.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="--sample: seed. Default: 1.")] = None,
+    ensemble: Annotated[
+        list[Path] | None, typer.Option("--ensemble", metavar="RUN", help="Another run of the same vocabulary. Repeatable.")
+    ] = None,
     max_source_length: MaxSourceLengthOption = None,
     long_lines: LongLinesOption = "cut",
     batch_tokens: BatchTokensOption = None,
-    batch_sentences: BatchSentencesOption = None,
+    batch_sentences: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Most sentences of a batch; a pipe waits until so many have come.")
+    ] = None,
     checkpoint: CheckpointOption = "best",
     device: DeviceOption = "auto",
+    engine: EngineOption = "torch",
+    precision: PrecisionOption = "float32",
     invalid_utf8: Annotated[
         Literal["error", "replace"],
         typer.Option(metavar="HOW", help="Bytes that are not UTF-8: error, or replace (with a warning)."),
@@ -142,16 +197,24 @@ def translate(
     """Translate text: one line out for each line in, in order.
 
     Only a newline ends a line; every other Unicode space is white space inside the sentence; a blank line gives an empty line.
+    A job from file to file that was stopped goes on where it was when the same command is given again.
 
     Example: `echo "The cat is asleep." | nmt translate runs/sample-transformer`
     """
-    from nmt_cli.cli.options import SearchOptions
-    from nmt_cli.cli.translate import run_translate
+    from nmt_cli.cli.options import SearchOptions, sampling_of
+    from nmt_cli.cli.translate import TranslateOptions, run_translate
 
-    options = SearchOptions(
+    search = SearchOptions(
         beam=beam,
         length_penalty=length_penalty,
+        length_penalty_kind=length_penalty_kind,
+        stopping=stopping,
+        min_length=min_length,
         max_length=max_length,
+        no_repeat_ngram=no_repeat_ngram,
+        repetition_penalty=repetition_penalty,
+        n_best=n_best,
+        sampling=sampling_of(sample, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),
         max_source_length=max_source_length,
         long_lines=long_lines,
         batch_tokens=batch_tokens,
@@ -159,8 +222,20 @@ def translate(
         checkpoint=checkpoint,
         device=device,
         unknown=replace_unknown,
+        ensemble=tuple(ensemble or ()),
+        engine=engine,
+        precision=precision,
     )
-    run_translate(run, file, options, out=out, invalid_utf8=invalid_utf8, alignments=alignments, words=words)
+    options = TranslateOptions(
+        files=tuple(files or ("-",)),
+        out=out,
+        format=form,
+        prefixes=prefixes,
+        invalid_utf8=invalid_utf8,
+        alignments=alignments,
+        words=words,
+    )
+    run_translate(run, search, options)
 
 
 @app.command()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +12,13 @@ from nmt_cli.cli.attention import AttentionReader
 from nmt_cli.cli.console import Messages, progress_bar, write_data
 from nmt_cli.cli.loading import make_translator
 from nmt_cli.cli.options import SearchOptions
-from nmt_cli.errors import ConfigError, DataError, disk_errors, nearest
+from nmt_cli.errors import ConfigError, DataError, nearest
 from nmt_cli.inspection.alignment import pharaoh
 from nmt_cli.inspection.dumps import AttentionRecord
 from nmt_cli.inspection.maps import KINDS, Kind, Selection
 from nmt_cli.inspection.page import page_end, page_record, page_start
 from nmt_cli.inspection.plots import to_png, to_svg
-from nmt_cli.runs.folder import RunFolder, current_umask, write_atomically
+from nmt_cli.runs.folder import RunFolder, whole_file, write_atomically
 from nmt_cli.text.parallel import read_lines
 
 FORMATS = ("json", "npz", "png", "svg", "html", "terminal", "pharaoh")
@@ -137,13 +135,13 @@ def _writer(name: str, out: Path, reader: AttentionReader) -> Iterator[Callable[
     if name == "terminal":
         yield lambda record: write_data(f"{record.to_text()}\n\n")
     elif name == "json":
-        with _whole_file(out / "attention.jsonl") as write:
+        with whole_file(out / "attention.jsonl") as write:
             yield lambda record: write(record.to_json())
     elif name == "pharaoh":
-        with _whole_file(out / "alignment.txt") as write:
+        with whole_file(out / "alignment.txt") as write:
             yield lambda record: write(f"{pharaoh(reader.links(record))}\n")
     elif name == "html":
-        with _whole_file(out / "attention.html") as write:
+        with whole_file(out / "attention.html") as write:
             write(page_start())
             yield lambda record: write(page_record(record))
             write(page_end())
@@ -159,26 +157,3 @@ def _write_files(record: AttentionRecord, out: Path, name: str) -> None:
         return
     for kind, figure in record.pictures().items():
         write_atomically(out / f"{stem}-{kind}.{name}", to_png(figure) if name == "png" else to_svg(figure))
-
-
-@contextmanager
-def _whole_file(path: Path) -> Iterator[Callable[[str], None]]:
-    """Give a function that appends text to a file that appears under its name when the block ends well."""
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-
-            def write(text: str) -> None:
-                with disk_errors(path):
-                    stream.write(text)
-
-            yield write
-        with disk_errors(path):
-            os.chmod(part, 0o666 & ~current_umask())
-            os.replace(part, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
-        raise

@@ -1,32 +1,15 @@
-"""From a run folder to a translator that is ready to work."""
+"""From a run folder to a translator that is ready to work, by either engine. No torch is imported unless it is needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from nmt_cli.cli.options import SearchOptions
-from nmt_cli.decoding.torch_engine import TorchEngine
+from nmt_cli.cli.options import EngineName, Precision, SearchOptions
+from nmt_cli.decoding.engine import Engine
 from nmt_cli.decoding.translator import Translator
-from nmt_cli.devices import choose_device, prepare_device
-from nmt_cli.models.dropout import RandomSource
-from nmt_cli.models.interface import Seq2Seq
-from nmt_cli.runs.build import build_model
+from nmt_cli.errors import ConfigError
 from nmt_cli.runs.folder import RunFolder
-from nmt_cli.runs.weights import WEIGHTS_FILE, load_weights
-
-
-def load_model(folder: RunFolder, checkpoint: str) -> Seq2Seq:
-    """Return the model of a checkpoint, on the CPU, in evaluation mode."""
-    source, target = folder.tokenizers()
-    model = build_model(
-        folder.config().model,
-        source_size=len(source.vocabulary),
-        target_size=len(target.vocabulary),
-        random=RandomSource(0),
-    )
-    load_weights(model, folder.verified(folder.checkpoint_path(checkpoint), WEIGHTS_FILE))
-    return model.eval()
 
 
 def make_translator(
@@ -46,19 +29,33 @@ def make_translator(
 
     Raises:
         RunError: The run or its checkpoint cannot be used.
-        ConfigError: The device is not there.
+        ConfigError: The device is not there, or options do not fit the run or one another.
     """
-    config = folder.config()
-    device = choose_device(options.device)
-    prepare_device(device)
-    model = load_model(folder, options.checkpoint).to(device)
+    settings = options.settings(folder.config().decoding)
     source, target = folder.tokenizers()
-    engine = TorchEngine(model, device)  # float32: translations do not depend on batch size and order
-    settings = options.settings(config.decoding)
+    engine = _engine(folder, options)
     return Translator(engine, source, target, settings, warn=warn or (lambda _: None), on_progress=on_progress)
 
 
-def load_run(path: str | Path, *, device: str = "auto", checkpoint: str = "best", beam: int | None = None) -> Translator:
+def _engine(folder: RunFolder, options: SearchOptions) -> Engine:
+    if options.engine == "torch":
+        from nmt_cli.cli.torch_loading import torch_engine
+
+        return torch_engine(folder, options)
+    if options.ensemble:
+        raise ConfigError("--ensemble is for --engine torch: CTranslate2 runs one model")
+    raise ConfigError("--engine ctranslate2: not there yet")
+
+
+def load_run(
+    path: str | Path,
+    *,
+    device: str = "auto",
+    checkpoint: str = "best",
+    beam: int | None = None,
+    engine: EngineName = "torch",
+    precision: Precision = "float32",
+) -> Translator:
     """Return a translator of the run folder at `path`, for use from Python.
 
     Args:
@@ -66,8 +63,11 @@ def load_run(path: str | Path, *, device: str = "auto", checkpoint: str = "best"
         device: auto, cpu, cuda, cuda:N or mps.
         checkpoint: Name or update number.
         beam: Beam size; None: the run's config.
+        engine: torch, or ctranslate2 for a run that was exported with `nmt export --in-place`.
+        precision: float32; bf16 (torch) or int8 (ctranslate2).
 
     Raises:
         NmtError: The run cannot be used; the message says why.
     """
-    return make_translator(RunFolder.open(Path(path)), SearchOptions(device=device, checkpoint=checkpoint, beam=beam))
+    options = SearchOptions(device=device, checkpoint=checkpoint, beam=beam, engine=engine, precision=precision)
+    return make_translator(RunFolder.open(Path(path)), options)

@@ -1,167 +1,335 @@
-"""`nmt translate`: lines in, lines out."""
+"""`nmt translate`: lines in, lines out, from files and from a pipe."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import itertools
 import os
 import select
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from nmt_cli.cli.attention import AttentionReader
-from nmt_cli.cli.console import Messages, advance, progress_bar, write_data
+from nmt_cli.cli.console import Messages, advance, duration, progress_bar
+from nmt_cli.cli.formats import FORMATS, Translated
 from nmt_cli.cli.loading import make_translator
 from nmt_cli.cli.options import SearchOptions
-from nmt_cli.decoding.translator import CHUNK_LINES, Translator
-from nmt_cli.errors import ConfigError, disk_errors
-from nmt_cli.inspection.alignment import pharaoh
-from nmt_cli.runs.folder import RunFolder, current_umask
+from nmt_cli.cli.outputs import Parts, output
+from nmt_cli.decoding.translator import CHUNK_LINES, Translation, Translator
+from nmt_cli.errors import ConfigError, DataError
+from nmt_cli.runs.folder import RunFolder, file_sha256
 from nmt_cli.text.parallel import decode_lines, open_corpus_file
 
+if TYPE_CHECKING:
+    from nmt_cli.cli.attention import AttentionReader
 
-def run_translate(
-    run: Path,
-    file: str,
-    options: SearchOptions,
-    *,
-    out: Path | None,
-    invalid_utf8: str,
-    alignments: Path | None = None,
-    words: bool = False,
-) -> None:
-    """Translate a file or standard input.
+MAX_LINE_BYTES = 1 << 24
+"""A pipe whose line is longer than this is no text, and would fill the memory."""
+
+
+@dataclass(frozen=True)
+class TranslateOptions:
+    """Options of `nmt translate` beside those of search.
 
     Args:
-        run: Run folder.
-        file: Path, or `-` for standard input.
-        options: Search and device; with `unknown`, unknown words are replaced by what they attend to.
-        out: Where translations go; None: standard output. The file appears when all is done.
+        files: Paths, or `-` for standard input.
+        out: Where translations go; None: standard output. For several files a template with {folder}, {stem} or {name}.
+        format: `text`, `jsonl` or `tsv`.
+        prefixes: What translations begin with, a line for each line; None: nothing is forced.
         invalid_utf8: `error` or `replace`.
         alignments: Where hard alignments go, a line for each line; None: nowhere.
         words: Align words rather than pieces.
+    """
+
+    files: tuple[str, ...] = ("-",)
+    out: str | None = None
+    format: str = "text"
+    prefixes: Path | None = None
+    invalid_utf8: str = "error"
+    alignments: Path | None = None
+    words: bool = False
+
+
+def run_translate(run: Path, search: SearchOptions, options: TranslateOptions) -> None:
+    """Translate files or standard input; see `nmt translate --help`.
 
     Raises:
         ConfigError: The options do not fit the run or one another.
+        DataError: A text cannot be read, or there are not as many prefixes as lines.
     """
-    messages = Messages()
-    folder = RunFolder.open(run)
-    check_attention(folder, options, alignments)
-    on_invalid = messages.warn if invalid_utf8 == "replace" else None
-    with contextlib.ExitStack() as stack:
-        if file == "-":
-            translator = make_translator(folder, options, warn=messages.warn)
-            job = _Job(translator, stack.enter_context(_output(out)), *_attention(stack, translator, alignments, words=words))
-            first = 1
-            for chunk in _pipe_chunks(sys.stdin.buffer):
-                lines = list(decode_lines(chunk, "standard input", first=first, on_invalid=on_invalid))
-                job.translate(lines, first)
-                first += len(lines)
-            return
-        with open_corpus_file(file) as stream:
-            lines = list(decode_lines(stream, file, on_invalid=on_invalid))
-        bar = stack.enter_context(progress_bar(len(lines), unit=" lines", description="translating"))
-        translator = make_translator(folder, options, warn=messages.warn, on_progress=advance(bar))
-        job = _Job(translator, stack.enter_context(_output(out)), *_attention(stack, translator, alignments, words=words))
-        for start in range(0, len(lines), CHUNK_LINES):
-            job.translate(lines[start : start + CHUNK_LINES], start + 1)
+    messages, folder = Messages(), RunFolder.open(run)
+    outs = _outputs(options)
+    check_options(folder, search, options)
+    with progress_bar(_total_lines(options.files), unit=" lines", description="translating") as bar:
+        translator = make_translator(folder, search, warn=messages.warn, on_progress=advance(bar))
+        job = _Job(translator, search, options, messages)
+        for file, out in zip(options.files, outs, strict=True):
+            source = _Source(file, options, messages)
+            if Path(file).is_file() and out is not None and (not out.exists() or out.is_file()):
+                job.take_up(source, out, _identity(folder, search, options))
+            else:
+                job.stream(source, out)
 
 
-def check_attention(folder: RunFolder, options: SearchOptions, alignments: Path | None) -> None:
-    """Refuse what alignments and the replacing of unknown words cannot do.
+def check_options(folder: RunFolder, search: SearchOptions, options: TranslateOptions) -> None:
+    """Refuse what does not go together.
 
     Raises:
         ConfigError: With what does not fit.
     """
     kind = folder.config().tokenizer.type
-    if options.unknown and kind != "word":
+    if search.unknown and kind != "word":
         raise ConfigError(f"--replace-unknown is for runs with word tokens, but {folder.path} has {kind} tokens")
-    if (alignments is not None or options.unknown) and options.long_lines == "split":
-        raise ConfigError("--alignments and --replace-unknown do not go with --long-lines split; use cut or error")
+    if options.alignments is not None or search.unknown:
+        name = "--alignments" if options.alignments is not None else "--replace-unknown"
+        if search.long_lines == "split":
+            raise ConfigError(f"{name} does not go with --long-lines split; use cut or error")
+        if search.ensemble or search.engine != "torch":
+            raise ConfigError(f"{name} reads the attention of one model in torch: leave --ensemble and --engine out")
+    if search.n_best > 1 and options.format == "text":
+        raise ConfigError("--n-best does not go with --format text, which has a line for each line; use jsonl or tsv")
+    if len(options.files) > 1 and (options.prefixes is not None or options.alignments is not None):
+        raise ConfigError("--prefixes and --alignments belong to one input file; translate the files one by one")
 
 
-@dataclass(frozen=True)
-class _Job:
-    """Where translations go, and what attention is read for: alignments, unknown words, or nothing (no reader)."""
+def _outputs(options: TranslateOptions) -> list[Path | None]:
+    """Return where the translations of each input file go.
 
-    translator: Translator
-    write: Callable[[str], None]
-    reader: AttentionReader | None
-    write_links: Callable[[str], None] | None
-
-    def translate(self, lines: list[str], first: int) -> None:
-        """Translate lines, of which the first has number `first`, and write them."""
-        translations = self.translator.translate_chunk(lines, first_line=first)
-        texts = [translation.text for translation in translations]
-        if self.reader is not None:
-            records = list(self.reader.records_of(lines, translations))
-            if self.translator.settings.search.unknown:
-                texts = [self.reader.without_unknown(record) for record in records]
-            if self.write_links is not None:
-                self.write_links("".join(f"{pharaoh(self.reader.links(record))}\n" for record in records))
-        self.write("".join(f"{text}\n" for text in texts))
-
-
-def _attention(
-    stack: contextlib.ExitStack, translator: Translator, alignments: Path | None, *, words: bool
-) -> tuple[AttentionReader | None, Callable[[str], None] | None]:
-    """Return what reads attention, and what writes alignments, as far as they are wanted."""
-    wanted = alignments is not None or translator.settings.search.unknown
-    write_links = stack.enter_context(_output(alignments)) if alignments is not None else None
-    return (AttentionReader(translator, words=words) if wanted else None), write_links
-
-
-@contextlib.contextmanager
-def _output(out: Path | None) -> Iterator[Callable[[str], None]]:
-    """Give a function that writes text and flushes it: to stdout, or to a file that appears whole at the end."""
-    if out is None:
-        yield write_data
-        return
-    if out.exists() and not out.is_file():
+    Raises:
+        ConfigError: Several files have no output each, or an output is a folder or one of the inputs.
+    """
+    if options.out is None:
+        if len(options.files) > 1:
+            raise ConfigError(
+                "several input files need an output each: give --out a template with {stem}, {name} or {folder}, "
+                "for example --out '{folder}/{stem}.fr'"
+            )
+        return [None]
+    outs = [_filled(options.out, file) for file in options.files]
+    for file, out in zip(options.files, outs, strict=True):
+        if outs.count(out) > 1:
+            raise ConfigError(f"--out {options.out}: several files would be written to {out}; use {{stem}} or {{name}} in it")
         if out.is_dir():
             raise ConfigError(f"--out {out}: expected a file, but it is a folder")
-        with disk_errors(out), open(out, "w", encoding="utf-8", newline="\n") as stream:  # a device or a named pipe
-            yield _writer(stream, out)
-        return
-    target = out.resolve()  # a link stays, what it points to is replaced
-    with disk_errors(out):
-        handle, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            yield _writer(stream, out)
-            with disk_errors(out):
-                stream.flush()
-                os.fsync(stream.fileno())
-        with disk_errors(out):
-            os.chmod(part, 0o666 & ~current_umask())
-            os.replace(part, target)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+        if out.exists() and any(name != "-" and Path(name).exists() and out.samefile(name) for name in options.files):
+            raise ConfigError(f"--out {out}: this is an input file ({file}); choose another name")
+    return list(outs)
 
 
-def _writer(stream: TextIO, out: Path) -> Callable[[str], None]:
-    def write(text: str) -> None:
-        with disk_errors(out):
-            stream.write(text)
-            stream.flush()
+def _filled(template: str, file: str) -> Path:
+    path = Path(file)
+    stem = Path(path.name.removesuffix(".gz")).stem
+    for name, value in (("{folder}", str(path.parent)), ("{stem}", stem), ("{name}", path.name)):
+        template = template.replace(name, value)
+    return Path(template)
 
-    return write
+
+def _total_lines(files: Sequence[str]) -> int | None:
+    """Return how many lines there are, for the progress bar; None where it is not worth knowing or cannot be known."""
+    if not sys.stderr.isatty() or not all(Path(file).is_file() for file in files):
+        return None
+    total = 0
+    for file in files:
+        with open_corpus_file(file) as stream:
+            total += sum(1 for _ in stream)
+    return total
 
 
-def _pipe_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield the byte lines that are at hand, waiting only when there is none: a line is answered before the next one comes."""
-    handle, lines, pending = stream.fileno(), [], b""
+def _identity(folder: RunFolder, search: SearchOptions, options: TranslateOptions) -> dict[str, object]:
+    """Return what, beside the input, translations depend on."""
+    checkpoints = [RunFolder.open(run).checkpoint_identity(search.checkpoint) for run in (folder.path, *search.ensemble)]
+    asked = {name: repr(value) for name, value in dataclasses.asdict(search).items() if name != "device"}
+    prefixes = None if options.prefixes is None else file_sha256(options.prefixes)
+    return {
+        "checkpoints": checkpoints,
+        "decoding": repr(folder.config().decoding),
+        "search": asked,
+        "format": options.format,
+        "prefixes": prefixes,
+        "words": options.words,
+        "alignments": options.alignments is not None,
+        "invalid_utf8": options.invalid_utf8,
+    }
+
+
+@dataclass
+class _Counts:
+    """What is said at the end."""
+
+    lines: int = 0
+    cut: int = 0
+    at_limit: int = 0
+    loops: int = 0
+
+    def add(self, translations: Iterable[Translation]) -> None:
+        for translation in translations:
+            self.lines += 1
+            self.cut += translation.cut
+            self.at_limit += translation.at_limit
+            self.loops += translation.repeats
+
+    def told(self, seconds: float, before: int) -> str:
+        """Return one line for a person; `before` lines were done in an earlier sitting."""
+        rate = (self.lines - before) / seconds if seconds > 0 else 0.0
+        return (
+            f"{self.lines:,} line{'s' if self.lines != 1 else ''} in {duration(seconds)} ({rate:,.1f} a second): "
+            f"{self.cut:,} cut or split, {self.at_limit:,} hit the length limit, {self.loops:,} went into a loop"
+        )
+
+
+@dataclass
+class _Source:
+    """The lines of a file or of standard input, in chunks, with their prefixes."""
+
+    file: str
+    options: TranslateOptions
+    messages: Messages
+    on_invalid: Callable[[str], None] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.on_invalid = self.messages.warn if self.options.invalid_utf8 == "replace" else None
+
+    def chunks(self, search: SearchOptions, done: int = 0) -> Iterator[tuple[list[str], list[str] | None]]:
+        """Yield lines after the first `done`, and what their translations begin with."""
+        with contextlib.ExitStack() as stack:
+            prefixes: Iterator[str] | None = None
+            if self.options.prefixes is not None:
+                name = str(self.options.prefixes)
+                prefixes = itertools.islice(decode_lines(stack.enter_context(open_corpus_file(name)), name), done, None)
+            for lines in self._lines(search, done):
+                forced = None if prefixes is None else list(itertools.islice(prefixes, len(lines)))
+                if forced is not None and len(forced) < len(lines):
+                    raise DataError(f"{self.options.prefixes}: expected a prefix for each line of input, but it ends too early")
+                yield lines, forced
+            if prefixes is not None and next(prefixes, None) is not None:
+                raise DataError(f"{self.options.prefixes}: expected a prefix for each line of input, but it has more lines")
+
+    def _lines(self, search: SearchOptions, done: int) -> Iterator[list[str]]:
+        if self.file == "-":
+            first = 1
+            for chunk in pipe_chunks(sys.stdin.buffer, at_least=search.batch_sentences or 1):
+                yield list(decode_lines(chunk, "standard input", first=first, on_invalid=self.on_invalid))
+                first += len(chunk)
+            return
+        with open_corpus_file(self.file) as stream:
+            lines = itertools.islice(decode_lines(stream, self.file, on_invalid=self.on_invalid), done, None)
+            while chunk := list(itertools.islice(lines, CHUNK_LINES)):
+                yield chunk
+
+
+class _Job:
+    """Translates sources one after the other and writes what comes out.
+
+    Args:
+        translator: Of the run.
+        search: Options of search.
+        options: Formats, and what attention is read for.
+        messages: Told what was done.
+    """
+
+    def __init__(self, translator: Translator, search: SearchOptions, options: TranslateOptions, messages: Messages) -> None:
+        self.translator, self.search, self.options, self.messages = translator, search, options, messages
+        self.format = FORMATS[options.format]
+        self.reader = _reader(translator, options.words) if options.alignments is not None or search.unknown else None
+
+    def stream(self, source: _Source, out: Path | None) -> None:
+        """Write translations as they come, to a file that appears when all is done."""
+        counts, started = _Counts(), time.monotonic()
+        with contextlib.ExitStack() as stack:
+            write = stack.enter_context(output(out))
+            write_links = None if self.options.alignments is None else stack.enter_context(output(self.options.alignments))
+            for lines, prefixes in source.chunks(self.search):
+                text, links = self._translate(lines, prefixes, counts)
+                write(text)
+                if write_links is not None:
+                    write_links(links)
+        self.messages.info(counts.told(time.monotonic() - started, 0))
+
+    def take_up(self, source: _Source, out: Path, identity: dict[str, object]) -> None:
+        """Write translations to a file that grows as `OUT.part`, and go on with one that the same job left."""
+        finals = [out] if self.options.alignments is None else [out, self.options.alignments]
+        counts, started = _Counts(), time.monotonic()
+        with Parts(finals, {**identity, "input": file_sha256(Path(source.file))}) as parts:
+            before = parts.lines
+            if before:
+                counts = _Counts(**parts.counts)
+                self.messages.info(f"{out}.part holds {before:,} lines of this job; going on from there")
+                self.translator.report(before)
+            try:
+                for lines, prefixes in source.chunks(self.search, before):
+                    texts = self._translate(lines, prefixes, counts)
+                    parts.write(texts[: len(finals)], counts.lines, dataclasses.asdict(counts))
+            except DataError:  # the same input would fail again
+                parts.remove()
+                raise
+            except KeyboardInterrupt:
+                self.messages.info(f"{out}.part holds {parts.lines:,} lines; the same command goes on from there")
+                raise
+            parts.finish()
+        self.messages.info(f"{out}: {counts.told(time.monotonic() - started, before)}")
+
+    def _translate(self, lines: list[str], prefixes: list[str] | None, counts: _Counts) -> tuple[str, str]:
+        """Return what to write for lines: translations, and alignments."""
+        first = counts.lines + 1
+        translations = self.translator.translate_chunk(lines, first_line=first, prefixes=prefixes)
+        counts.add(translations)
+        texts, links = [translation.text for translation in translations], ""
+        if self.reader is not None:
+            texts, links = self._read_attention(self.reader, lines, translations)
+        written = (
+            self.format(Translated(number, *parts), self.translator.target, self.search.n_best)
+            for number, parts in enumerate(zip(lines, translations, texts, strict=True), start=first)
+        )
+        return "".join(written), links
+
+    def _read_attention(
+        self, reader: AttentionReader, lines: list[str], translations: list[Translation]
+    ) -> tuple[list[str], str]:
+        from nmt_cli.inspection.alignment import pharaoh
+
+        records = list(reader.records_of(lines, translations))
+        texts = [reader.without_unknown(record) if self.search.unknown else record.translation for record in records]
+        links = "" if self.options.alignments is None else "".join(f"{pharaoh(reader.links(record))}\n" for record in records)
+        return texts, links
+
+
+def _reader(translator: Translator, words: bool) -> AttentionReader:
+    from nmt_cli.cli.attention import AttentionReader
+
+    return AttentionReader(translator, words=words)
+
+
+def pipe_chunks(stream: BinaryIO, *, at_least: int = 1) -> Iterator[list[bytes]]:
+    """Yield the byte lines that are at hand, waiting only for `at_least` so many: a line is answered before the next one comes.
+
+    Raises:
+        DataError: A line is longer than 16 MiB.
+    """
+    handle = stream.fileno()
+    lines: list[bytes] = []
+    pending: list[bytes] = []  # blocks of the line that has not ended yet
+    done = 0
     while block := os.read(handle, 1 << 16):
-        *complete, pending = (pending + block).split(b"\n")
-        lines += complete
-        if lines and (len(lines) >= CHUNK_LINES or not select.select([handle], [], [], 0)[0]):
+        first, *rest = block.split(b"\n")
+        pending.append(first)
+        if rest:
+            lines += [b"".join(pending), *rest[:-1]]
+            pending = [rest[-1]]
+        if sum(map(len, pending)) > MAX_LINE_BYTES:
+            raise DataError(f"standard input:{done + len(lines) + 1}: expected text, but this line is longer than 16 MiB")
+        while len(lines) >= CHUNK_LINES:
+            done += CHUNK_LINES
+            yield lines[:CHUNK_LINES]
+            lines = lines[CHUNK_LINES:]
+        if len(lines) >= at_least and not select.select([handle], [], [], 0)[0]:
+            done += len(lines)
             yield lines
             lines = []
-    if pending:
-        lines.append(pending)
+    if any(pending):
+        lines.append(b"".join(pending))
     if lines:
         yield lines

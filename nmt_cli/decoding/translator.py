@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,10 +23,33 @@ class Translation:
     Args:
         text: Plain text; empty for a blank line.
         hypotheses: Best first; none for a blank line, several pieces' best ones for a line that was split.
+        cut: Whether the line was longer than the limit, and cut or split.
     """
 
     text: str
     hypotheses: tuple[Hypothesis, ...] = ()
+    cut: bool = False
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether it was cut at the length limit of translations."""
+        return any(hypothesis.ended == "limit" for hypothesis in self.hypotheses[:1])
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it goes round in a loop."""
+        return any(repeats_itself(hypothesis.tokens) for hypothesis in self.hypotheses[:1])
+
+
+def repeats_itself(tokens: Sequence[int]) -> bool:
+    """Return whether the same few tokens come three times or more, one right after the other, six tokens or more in all."""
+    for period in range(1, len(tokens) // 3 + 1):
+        run = 0
+        for one, other in zip(tokens, tokens[period:], strict=False):
+            run = run + 1 if one == other else 0
+            if run + period >= max(3 * period, 6):
+                return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -88,35 +112,77 @@ class Translator:
             yield from self.translate_chunk(chunk, first_line=first)
             first += len(chunk)
 
-    def translate_chunk(self, lines: Sequence[str], *, first_line: int = 1) -> list[Translation]:
-        """Return a translation for each of `lines`, whose first has number `first_line` in warnings."""
+    def translate_chunk(
+        self, lines: Sequence[str], *, first_line: int = 1, prefixes: Sequence[str] | None = None
+    ) -> list[Translation]:
+        """Return a translation for each of `lines`.
+
+        Args:
+            lines: Raw lines.
+            first_line: Number of the first, for warnings and for sampling.
+            prefixes: Text that each translation begins with; None: nothing is forced.
+        """
         parts: list[tuple[int, list[int]]] = []  # line index, ids
+        cut = [False] * len(lines)
         for index, line in enumerate(lines):
-            parts += [(index, ids) for ids in self._fit(self.source.encode(line), first_line + index)]
+            ids = self.source.encode(line)
+            fitting = self._fit(ids, first_line + index)
+            cut[index] = sum(map(len, fitting)) < len(ids) or len(fitting) > 1
+            parts += [(index, part) for part in fitting]
+        forced = None if prefixes is None else [self.target.encode(prefixes[index]) for index, _ in parts]
         found: list[list[Hypothesis]] = [[] for _ in parts]
         waiting = Counter(index for index, _ in parts)  # parts of each line that are not translated yet
-        self._report(len(lines) - len(waiting))
-        for batch in self._batches([len(ids) + 1 for _, ids in parts]):
-            translated = self.engine.translate([parts[i][1] for i in batch], self.settings.search)
-            for i, hypotheses in zip(batch, translated, strict=True):
-                found[i] = hypotheses
+        self.report(len(lines) - len(waiting))
+
+        def translated(batch: Sequence[int]) -> list[list[Hypothesis]]:
+            return self.engine.translate(
+                [parts[i][1] for i in batch],
+                self.settings.search,
+                prefixes=None if forced is None else [forced[i] for i in batch],
+                lines=[first_line + parts[i][0] for i in batch],
+            )
+
+        for batch, hypotheses in self._in_turn(translated, self._batches([len(ids) + 1 for _, ids in parts])):
+            for i, of_part in zip(batch, hypotheses, strict=True):
+                found[i] = of_part
             before = len(+waiting)
             waiting.subtract(parts[i][0] for i in batch)
-            self._report(before - len(+waiting))
+            self.report(before - len(+waiting))
         of_line: list[list[list[Hypothesis]]] = [[] for _ in lines]
-        for (index, _), hypotheses in zip(parts, found, strict=True):
-            of_line[index].append(hypotheses)
-        return [self._join(pieces) for pieces in of_line]
+        for (index, _), of_part in zip(parts, found, strict=True):
+            of_line[index].append(of_part)
+        return [self._join(*line) for line in zip(of_line, cut, strict=True)]
 
-    def _report(self, lines: int) -> None:
+    def _in_turn(
+        self, translated: Callable[[Sequence[int]], list[list[Hypothesis]]], batches: Iterable[Sequence[int]]
+    ) -> Iterator[tuple[Sequence[int], list[list[Hypothesis]]]]:
+        """Yield each batch and what `translated` gives for it, in order; as many at once as the engine has workers."""
+        if self.engine.workers == 1:
+            yield from ((batch, translated(batch)) for batch in batches)
+            return
+        with ThreadPoolExecutor(self.engine.workers) as pool:
+            running: deque[tuple[Sequence[int], Future[list[list[Hypothesis]]]]] = deque()
+            try:
+                for batch in batches:
+                    running.append((batch, pool.submit(translated, batch)))
+                    if len(running) > self.engine.workers:
+                        first, result = running.popleft()
+                        yield first, result.result()
+                for first, result in running:
+                    yield first, result.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def report(self, lines: int) -> None:
+        """Tell that so many more lines are done."""
         if self._on_progress and lines:
             self._on_progress(lines)
 
-    def _join(self, parts: Sequence[Sequence[Hypothesis]]) -> Translation:
+    def _join(self, parts: Sequence[Sequence[Hypothesis]], cut: bool) -> Translation:
         """Return the translation of a line from the hypotheses of its parts: none, one, or several after a split."""
         best = [hypotheses[0] for hypotheses in parts if hypotheses]
         text = " ".join(filter(None, (self.target.decode(hypothesis.tokens) for hypothesis in best)))
-        return Translation(text, tuple(parts[0]) if len(parts) == 1 else tuple(best))
+        return Translation(text, tuple(parts[0]) if len(parts) == 1 else tuple(best), cut)
 
     @property
     def max_source_tokens(self) -> int:
@@ -147,13 +213,14 @@ class Translator:
         return pieces
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Yield positions in batches of similar lengths, longest first."""
+        """Yield positions in batches of similar lengths, longest first, so that every worker has its share."""
+        budget = min(self.settings.batch_tokens, max(1, sum(lengths) // self.engine.workers))
         order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
         batch: list[int] = []
         for index in order:
             count = len(batch) + 1
             too_many = self.settings.batch_sentences is not None and count > self.settings.batch_sentences
-            if batch and (too_many or count * lengths[batch[0]] > self.settings.batch_tokens):
+            if batch and (too_many or count * lengths[batch[0]] > budget):
                 yield batch
                 batch = []
             batch.append(index)

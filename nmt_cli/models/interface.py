@@ -44,10 +44,40 @@ class DecoderOutput:
 
 
 class DecoderState(Protocol):
-    """Everything a decoder needs of the past, source side included."""
+    """Everything a decoder needs of the past, source side included.
 
-    def reorder(self, order: Tensor) -> Self:
-        """Return the state of the sentences `order` `(B',)`, which may repeat and leave out."""
+    It has as many rows for each sentence, one after the other: one at the start, and with a beam those of its hypotheses, which
+    share the source side.
+    """
+
+    def reorder(self, order: Tensor, beams: int | None = None) -> Self:
+        """Return the state of the rows `order`.
+
+        An order may repeat and leave out sentences, and hypotheses within their sentence; the rows of a sentence stay together.
+
+        Args:
+            order: `(B' x beams,)` int64, which row each comes from.
+            beams: Rows of each sentence from now on; None: as before.
+        """
+
+
+def split_order(order: Tensor, before: int, beams: int, sentences: int) -> tuple[Tensor, Tensor | None]:
+    """Divide an order of rows.
+
+    Args:
+        order: `(B' x beams,)`, as `DecoderState.reorder` takes it.
+        before: Rows that each sentence had.
+        beams: Rows that each sentence gets.
+        sentences: B, how many there were.
+
+    Returns:
+        For each row its number within its sentence before, `(B', beams)`; and the sentences that are left, `(B',)`, or None
+        where they are the B ones in their order, so that nothing of the source side need be copied.
+    """
+    grouped = order.view(-1, beams)
+    kept = grouped[:, 0] // before
+    same = len(kept) == sentences and torch.equal(kept, torch.arange(sentences, device=order.device))
+    return grouped % before, None if same else kept
 
 
 class Encoder(nn.Module, ABC):
@@ -69,7 +99,7 @@ class Decoder(nn.Module, ABC):
 
     @abstractmethod
     def start(self, encoded: Encoded) -> DecoderState:
-        """Return the state before the first token."""
+        """Return the state before the first token, one row for each sentence."""
 
     @abstractmethod
     def forward(
@@ -78,9 +108,10 @@ class Decoder(nn.Module, ABC):
         """Read the next T tokens.
 
         Args:
-            target_ids: `(B, T)` int64; the begin mark is the first token of a sentence.
+            target_ids: `(B, T)` int64, B the rows of the state; the begin mark is the first token of a sentence. T is 1 where
+                sentences have several rows.
             state: The state before them.
-            want_weights: Give attention weights too.
+            want_weights: Give attention weights too (not where sentences have several rows).
 
         Returns:
             The output, and the state after the T tokens.

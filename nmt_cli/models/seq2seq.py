@@ -17,7 +17,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt_cli.attention.scoring import Attention
-from nmt_cli.models.interface import Decoder, DecoderOutput, DecoderState, Encoded, Encoder
+from nmt_cli.models.interface import Decoder, DecoderOutput, DecoderState, Encoded, Encoder, split_order
 
 LayerState = tuple[Tensor, ...]
 """`(hidden,)` of a GRU layer, `(hidden, cell)` of an LSTM layer, each `(B, hidden width)`."""
@@ -116,22 +116,31 @@ class Bridge(nn.Module):
 
 @dataclass(frozen=True)
 class RecurrentState:
-    """State of each decoder layer, and the source side: keys prepared once, memory `(B, S, D)`, visible `(B, S)`."""
+    """State of each decoder layer, and the source side of each sentence, which its `beams` rows share.
+
+    Args:
+        layers: `(B x beams, hidden width)` of each layer and kind of state.
+        prepared: `(B, S, …)`, the keys, prepared once.
+        memory: `(B, S, D)`.
+        visible: Bool `(B, S)`.
+        beams: Rows of each sentence.
+    """
 
     layers: tuple[LayerState, ...]
     prepared: Tensor
     memory: Tensor
     visible: Tensor
+    beams: int = 1
 
-    def reorder(self, order: Tensor) -> Self:
-        """Return the state of the sentences `order`."""
-        return replace(
-            self,
-            layers=tuple(tuple(part.index_select(0, order) for part in layer) for layer in self.layers),
-            prepared=self.prepared.index_select(0, order),
-            memory=self.memory.index_select(0, order),
-            visible=self.visible.index_select(0, order),
-        )
+    def reorder(self, order: Tensor, beams: int | None = None) -> Self:
+        """Return the state of the rows `order`."""
+        beams = beams or self.beams
+        _, sentences = split_order(order, self.beams, beams, len(self.visible))
+        layers = tuple(tuple(part.index_select(0, order) for part in layer) for layer in self.layers)
+        if sentences is None:
+            return replace(self, layers=layers, beams=beams)
+        prepared, memory, visible = (part.index_select(0, sentences) for part in (self.prepared, self.memory, self.visible))
+        return replace(self, layers=layers, prepared=prepared, memory=memory, visible=visible, beams=beams)
 
 
 class RecurrentDecoder(Decoder):
@@ -190,6 +199,7 @@ class RecurrentDecoder(Decoder):
     ) -> tuple[DecoderOutput, RecurrentState]:
         """Read T tokens, one after the other. Weights: `cross.0` `(B, 1, T, S)`."""
         assert isinstance(state, RecurrentState)
+        assert state.beams == 1 or not want_weights
         embedded = self.embedding_dropout(self.embedding(target_ids))  # (B, T) -> (B, T, E)
         first = cast(nn.GRUCell, self.cells[0])
         from_embedding, from_context = first.weight_ih.tensor_split([embedded.shape[2]], dim=1)
@@ -197,9 +207,9 @@ class RecurrentDecoder(Decoder):
         layers = tuple(tuple(part.to(inputs.dtype) for part in layer) for layer in state.layers)  # bfloat16 under autocast
         hidden, weights = [], []
         for gates in inputs.unbind(dim=1):  # (B, T, gates) -> T x (B, gates)
-            query = layers[-1][0].unsqueeze(1)  # (B, H) -> (B, 1, H)
+            query = layers[-1][0].unflatten(0, (-1, state.beams))  # (B x beams, H) -> (B, beams, H)
             context, row = self.attention(query, state.prepared, state.memory, state.visible)
-            gates = gates + functional.linear(context.squeeze(1), from_context)
+            gates = gates + functional.linear(context.flatten(0, 1), from_context)
             layers = self._advance(gates, layers)
             hidden.append(layers[-1][0])
             weights.append(row)

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Self, cast
 
+import torch
 from torch import Tensor, nn
 
 from nmt_cli.attention.multihead import KeysValues, MultiHeadAttention
-from nmt_cli.models.interface import Decoder, DecoderOutput, DecoderState, Encoded, Encoder, Weights
+from nmt_cli.models.interface import Decoder, DecoderOutput, DecoderState, Encoded, Encoder, Weights, split_order
 
 
 class FeedForward(nn.Module):
@@ -166,21 +167,58 @@ class TransformerEncoder(Encoder):
 
 @dataclass(frozen=True)
 class TransformerState:
-    """Keys and values of each layer: of the target so far (None before the first token), and of the source."""
+    """Keys and values of each layer: of the target so far (None before the first token), and of the source.
+
+    The hypotheses of a sentence share their storage: each step adds a position to the past for each row, and `ancestry` says
+    which of all these positions a hypothesis came by. So a beam goes on without anything being copied.
+
+    Args:
+        past: `(B, H, positions, K)` of each layer, B sentences.
+        source: `(B, H, S, K)` of each layer.
+        visible: Bool `(B, S)`.
+        position: Tokens so far, of any one hypothesis.
+        beams: Rows of each sentence.
+        ancestry: Bool `(B, beams, positions)`; None while each sentence has had one row only.
+    """
 
     past: tuple[KeysValues | None, ...]
     source: tuple[KeysValues, ...]
     visible: Tensor
-    position: int
+    position: int = 0
+    beams: int = 1
+    ancestry: Tensor | None = None
 
-    def reorder(self, order: Tensor) -> Self:
-        """Return the state of the sentences `order`."""
+    def reorder(self, order: Tensor, beams: int | None = None) -> Self:
+        """Return the state of the rows `order`."""
+        beams = beams or self.beams
+        rows, sentences = split_order(order, self.beams, beams, len(self.visible))
+        state = self if sentences is None else self._of(sentences)
+        if beams == 1 and state.ancestry is None:
+            return state
+        ancestry = state.ancestry if state.ancestry is not None else state._all_visible()
+        columns = rows.unsqueeze(2).expand(-1, -1, ancestry.shape[2])
+        return replace(state, beams=beams, ancestry=ancestry.gather(1, columns))
+
+    def _of(self, sentences: Tensor) -> Self:
         return replace(
             self,
-            past=tuple(None if layer is None else layer.reorder(order) for layer in self.past),
-            source=tuple(layer.reorder(order) for layer in self.source),
-            visible=self.visible.index_select(0, order),
+            past=tuple(None if layer is None else layer.reorder(sentences) for layer in self.past),
+            source=tuple(layer.reorder(sentences) for layer in self.source),
+            visible=self.visible.index_select(0, sentences),
+            ancestry=None if self.ancestry is None else self.ancestry.index_select(0, sentences),
         )
+
+    def _all_visible(self) -> Tensor:
+        first = self.past[0] if self.past else None
+        positions = 0 if first is None else first.keys.shape[2]
+        return torch.ones(len(self.visible), 1, positions, dtype=torch.bool, device=self.visible.device)
+
+    def visible_past(self) -> Tensor | None:
+        """Return the ancestry with each row's own next position, bool `(B, beams, positions + beams)`; None as there."""
+        if self.ancestry is None:
+            return None
+        own = torch.eye(self.beams, dtype=torch.bool, device=self.visible.device).expand(len(self.visible), -1, -1)
+        return torch.cat((self.ancestry, own), dim=2)
 
 
 class DecoderLayer(nn.Module):
@@ -196,16 +234,28 @@ class DecoderLayer(nn.Module):
         self.feed_forward_residual = parts.residual()
 
     def forward(
-        self, x: Tensor, past: KeysValues | None, source: KeysValues, visible: Tensor, *, want_weights: bool
+        self,
+        x: Tensor,
+        past: KeysValues | None,
+        source: KeysValues,
+        visible: Tensor,
+        visible_past: Tensor | None = None,
+        *,
+        want_weights: bool,
     ) -> tuple[Tensor, KeysValues, list[Tensor | None]]:
-        """Return `(B, T, D)`, the grown past, and the weights of self- and cross-attention (or None)."""
+        """Return `(B, T, D)`, the grown past, and the weights of self- and cross-attention (or None).
+
+        `visible_past` `(B, T, positions)` says what of the grown past each query may see; None: what is not after it.
+        """
         kept: list[Tensor | None] = []
         grown: list[KeysValues] = []
 
         def attend_self(normed: Tensor) -> Tensor:
             new = self.self_attention.project(normed)
             grown.append(new if past is None else past.append(new))
-            context, weights = self.self_attention(normed, grown[0], causal=True, want_weights=want_weights)
+            context, weights = self.self_attention(
+                normed, grown[0], visible_past, causal=visible_past is None, want_weights=want_weights
+            )
             kept.append(weights)
             return cast(Tensor, context)
 
@@ -239,24 +289,31 @@ class TransformerDecoder(Decoder):
     def start(self, encoded: Encoded) -> TransformerState:
         """Return the state before the first token; the source's keys and values are projected here, once a sentence."""
         source = tuple(cast(DecoderLayer, layer).cross_attention.project(encoded.memory) for layer in self.layers)
-        return TransformerState((None,) * len(self.layers), source, encoded.visible, 0)
+        return TransformerState((None,) * len(self.layers), source, encoded.visible)
 
     def forward(
         self, target_ids: Tensor, state: DecoderState, *, want_weights: bool = False
     ) -> tuple[DecoderOutput, TransformerState]:
         """Read T tokens. Weights: `decoder.0` … `(B, H, T, all tokens so far)` and `cross.0` … `(B, H, T, S)`."""
         assert isinstance(state, TransformerState)
+        rows, length = target_ids.shape
+        assert state.beams == 1 or (length == 1 and not want_weights)
         x = self.embedder(target_ids, state.position)  # (B, T) -> (B, T, D)
+        if state.beams > 1:
+            x = x.view(-1, state.beams, x.shape[2])  # (B x beams, 1, D) -> (B, beams, D): a sentence's rows as its queries
+        visible_past = state.visible_past()
         weights: Weights = {}
         past: list[KeysValues] = []
         for index, layer in enumerate(self.layers):
-            x, grown, wanted = layer(x, state.past[index], state.source[index], state.visible, want_weights=want_weights)
+            x, grown, wanted = layer(
+                x, state.past[index], state.source[index], state.visible, visible_past, want_weights=want_weights
+            )
             past.append(grown)
             for name, values in zip(("decoder", "cross"), wanted, strict=True):
                 if values is not None:
                     weights[f"{name}.{index}"] = values
-        after = replace(state, past=tuple(past), position=state.position + target_ids.shape[1])
-        return DecoderOutput(self.norm(x), weights), after
+        after = replace(state, past=tuple(past), position=state.position + length, ancestry=visible_past)
+        return DecoderOutput(self.norm(x).view(rows, length, -1), weights), after
 
     @property
     def output_layer(self) -> tuple[Tensor, Tensor | None]:

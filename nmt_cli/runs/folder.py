@@ -25,7 +25,7 @@ from nmt_cli.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_files
 
 FORMAT_VERSION = 1
 FILES = ("requested.yaml", "config.yaml", "metrics.jsonl", "curves.png", "train.log", "manifest.json")
-FOLDERS = ("data", "tokenizer", "checkpoints", "reports")
+FOLDERS = ("data", "tokenizer", "checkpoints", "reports", "export")
 TOKENIZER_FILES = tuple(f"{stem}.{suffix}" for stem in ("source", "target", "shared") for suffix in ("json", "vocab", "model"))
 
 
@@ -67,6 +67,67 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
+
+
+def write_folder_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a folder that appears whole or not at all: temporary sibling, fsync, rename. What was at `path` is replaced.
+
+    Args:
+        path: The folder.
+        write: Called with a temporary folder to write files and folders into.
+
+    Raises:
+        ResourceError: The disk is full; whatever was at `path` is untouched.
+        RunError: It cannot be written for another reason.
+    """
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            write(temporary)
+            for written in (*sorted(temporary.rglob("*")), temporary):
+                _fsync(written)
+            os.chmod(temporary, 0o777 & ~current_umask())
+            replaced = Path(f"{temporary}.old")
+            if path.exists():
+                os.replace(path, replaced)
+            os.replace(temporary, path)
+            shutil.rmtree(replaced, ignore_errors=True)
+            _fsync(path.parent)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Callable[[str], None]]:
+    """Give a function that appends text to a file that appears under its name when the block ends well.
+
+    Raises:
+        ResourceError: The disk is full; whatever was at `path` is untouched.
+        RunError: It cannot be written for another reason.
+    """
+    target = path.resolve()  # a link stays, what it points to is replaced
+    with disk_errors(path):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+
+            def write(text: str) -> None:
+                with disk_errors(path):
+                    stream.write(text)
+
+            yield write
+            with disk_errors(path):
+                stream.flush()
+                os.fsync(stream.fileno())
+        with disk_errors(path):
+            os.chmod(part, 0o666 & ~current_umask())
+            os.replace(part, target)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
 
 
 class RunFolder:
@@ -163,6 +224,8 @@ class RunFolder:
         paths = [self.path / "tokenizer" / name for name in TOKENIZER_FILES]
         paths += [self.path / "checkpoints" / "index.json", *self.checkpoint_folders()]
         paths += (self.path / "checkpoints").glob(".update-*")
+        paths += (self.path / "export").glob(".ctranslate2.*")
+        paths += (record.parent for record in (self.path / "export").glob("ctranslate2/export.json"))
         for split in splits:
             paths += [self.path / "data" / f"{split}.{side}.txt" for side in ("source", "target")]
             paths += [self.path / "reports" / f"{split}.{suffix}" for suffix in ("json", "md", "hypotheses.txt")]
@@ -291,6 +354,10 @@ class RunFolder:
             raise RunError(f"{self.path}: there is no checkpoint {name!r}; this run has {', '.join(known) or 'none yet'}")
         return self.path / "checkpoints" / folder
 
+    def checkpoint_identity(self, name: str) -> dict[str, str]:
+        """Return the SHA-256 of each file of a checkpoint, by a name of the index or an update's number."""
+        return self.index().checkpoints[self.checkpoint_path(name).name].sha256
+
     def verified(self, folder: Path, file: str) -> Path:
         """Return the path of a checkpoint's file after comparing its SHA-256 with the index.
 
@@ -327,27 +394,14 @@ class RunFolder:
             scores: Validation scores to note in the index.
             names: Names such as `last` -> folder.
         """
-        final = self.path / "checkpoints" / name
-        with disk_errors(final):
-            final.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=final.parent))
-            try:
-                write(temporary)
-                digests = {}
-                for path in sorted(temporary.iterdir()):
-                    _fsync(path)
-                    digests[path.name] = file_sha256(path)
-                _fsync(temporary)
-                os.chmod(temporary, 0o777 & ~current_umask())
-                replaced = Path(f"{temporary}.old")
-                if final.exists():  # of a run that was stopped between this checkpoint and its entry in the index
-                    os.replace(final, replaced)
-                os.replace(temporary, final)
-                shutil.rmtree(replaced, ignore_errors=True)
-                _fsync(final.parent)
-            except BaseException:
-                shutil.rmtree(temporary, ignore_errors=True)
-                raise
+        digests: dict[str, str] = {}
+
+        def write_all(temporary: Path) -> None:
+            write(temporary)
+            digests.update({path.name: file_sha256(path) for path in sorted(temporary.iterdir())})
+
+        # one may be there already: of a run that was stopped between this checkpoint and its entry in the index
+        write_folder_atomically(self.path / "checkpoints" / name, write_all)
         index = self.index()
         record = CheckpointRecord(update, scores, digests)
         self.write_index(CheckpointIndex({**index.names, **(names or {})}, {**index.checkpoints, name: record}))

@@ -10,7 +10,7 @@ import pytest
 
 import nmt_cli.decoding.translator as translator_module
 from nmt_cli.decoding.engine import Hypothesis, SearchSettings
-from nmt_cli.decoding.translator import Translation, Translator, TranslatorSettings
+from nmt_cli.decoding.translator import Translation, Translator, TranslatorSettings, repeats_itself
 from nmt_cli.errors import DataError
 from nmt_cli.text.tokenizers import train_tokenizer
 
@@ -21,12 +21,23 @@ UPPER = train_tokenizer("word", [" ".join(string.ascii_uppercase)])  # the same 
 class TurningEngine:
     """Turns every sentence round and remembers its batches."""
 
-    def __init__(self, max_source_tokens: int | None = None) -> None:
-        self.max_source_tokens = max_source_tokens
+    def __init__(self, max_source_tokens: int | None = None, workers: int = 1) -> None:
+        self.max_source_tokens, self.workers = max_source_tokens, workers
         self.batches: list[list[tuple[int, ...]]] = []
+        self.prefixes: list[tuple[int, ...]] = []
+        self.lines: list[int] = []
 
-    def translate(self, sources: Sequence[Sequence[int]], settings: SearchSettings) -> list[list[Hypothesis]]:
+    def translate(
+        self,
+        sources: Sequence[Sequence[int]],
+        settings: SearchSettings,
+        *,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        lines: Sequence[int] | None = None,
+    ) -> list[list[Hypothesis]]:
         assert sources
+        self.prefixes += [tuple(prefix) for prefix in prefixes or ()]
+        self.lines += lines or ()
         assert all(len(source) > 0 for source in sources)
         self.batches.append([tuple(source) for source in sources])
         return [
@@ -49,8 +60,9 @@ class Bench:
         max_source_length: int = 1024,
         long_lines: Literal["cut", "split", "error"] = "cut",
         model_limit: int | None = None,
+        workers: int = 1,
     ) -> None:
-        self.engine = TurningEngine(model_limit)
+        self.engine = TurningEngine(model_limit, workers)
         self.warnings: list[str] = []
         self.progress: list[int] = []
         settings = TranslatorSettings(SearchSettings(2), batch_tokens, batch_sentences, max_source_length, long_lines)
@@ -195,6 +207,69 @@ def test_lines_of_similar_length_are_translated_together() -> None:
     bench(LINES)
     lengths = [len(source) for batch in bench.engine.batches for source in batch]
     assert lengths == sorted(lengths, reverse=True)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 20])
+def test_several_workers_change_nothing(workers: int) -> None:
+    one, several = Bench(batch_sentences=3), Bench(batch_sentences=3, workers=workers)
+    assert several(["", *LINES, ""]) == one(["", *LINES, ""])
+    assert sorted(several.engine.batches) == sorted(one.engine.batches)
+    assert sum(several.progress) == 12
+
+
+def test_a_worker_that_fails_is_heard() -> None:
+    class Failing(TurningEngine):
+        def translate(self, *arguments: object, **named: object) -> list[list[Hypothesis]]:
+            raise DataError("broken")
+
+    translator = Translator(Failing(workers=2), WORDS, UPPER, TranslatorSettings(batch_sentences=1))
+    with pytest.raises(DataError, match="broken"):
+        translator.translate(LINES)
+
+
+def test_each_line_has_its_prefix_and_its_number() -> None:
+    bench = Bench(max_source_length=4, long_lines="split")
+    bench.translator.translate_chunk(["a b c d e", "", "x y"], first_line=7, prefixes=["A B", "C", ""])
+    assert bench.engine.batches == [[tuple(WORDS.encode(part)) for part in ("a b c", "d e", "x y")]]
+    assert bench.engine.lines == [7, 7, 9]
+    assert bench.engine.prefixes == [tuple(UPPER.encode("A B"))] * 2 + [()]
+
+
+# -- loops, limits, cuts ---
+
+
+@pytest.mark.parametrize(
+    ("tokens", "loops"),
+    [
+        ((), False),
+        ((7,) * 5, False),
+        ((7,) * 6, True),
+        ((4, 7, 7, 7, 7, 7, 7, 5), True),
+        ((7, 8) * 2, False),
+        ((9, 7, 8, 7, 8, 7, 8), True),
+        ((7, 8, 9) * 2 + (7, 8), False),
+        ((7, 8, 9) * 3, True),
+        ((7, 8, 7, 9, 7, 8, 7, 9), False),
+        (tuple(range(4, 30)), False),
+    ],
+)
+def test_what_a_loop_is(tokens: tuple[int, ...], loops: bool) -> None:
+    assert repeats_itself(tokens) is loops
+
+
+def test_a_translation_says_how_it_came_about() -> None:
+    def hypothesis(*tokens: int, ended: Literal["eos", "limit"] = "eos") -> Hypothesis:
+        return Hypothesis(tokens, -1.0, -1.0, ended)
+
+    fine = Translation("", (hypothesis(5, 6), hypothesis(*[5] * 9, ended="limit")))
+    assert (fine.at_limit, fine.repeats) == (False, False)  # the best one counts
+    assert Translation("", (hypothesis(5, ended="limit"),)).at_limit
+    assert Translation("", (hypothesis(*[5] * 9),)).repeats
+    assert not Translation("").at_limit
+    found = Bench(max_source_length=3).translator.translate_chunk(["a b", "a b c", ""])
+    assert [translation.cut for translation in found] == [False, True, False]
+    found = Bench(max_source_length=3, long_lines="split").translator.translate_chunk(["a b", "a b c", "a b c d"])
+    assert [translation.cut for translation in found] == [False, True, True]
 
 
 # -- chunks and progress -----------------------------------------------------------------------------------------------
