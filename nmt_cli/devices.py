@@ -56,7 +56,7 @@ def threads_of(device: torch.device) -> int:
 
 
 def use_one_thread() -> None:
-    """Let the calling thread compute on one core: for threads that work side by side, which is faster than one after the other."""
+    """Let the calling thread compute on one core: for threads that work side by side."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # each thread has a setting of its own
 

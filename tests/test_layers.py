@@ -20,9 +20,16 @@ TORCH_FREE = (
     "text.examples",
     "text.fetch",
     "runs.folder",
+    "runs.exported",
+    "decoding.ct2_engine",
     "decoding.engine",
     "decoding.translator",
     "evaluation",
+    "cli.options",
+    "cli.loading",
+    "cli.formats",
+    "cli.outputs",
+    "cli.translate",
 )
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
@@ -34,11 +41,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"attention", "errors", "models"},
     "runs": set(),
     "runs.folder": {"config", "config_file", "text", "errors"},
+    "runs.exported": {"errors", "runs"},
     "runs.build": {"config", "text", "errors", "models", "devices", "attention", "runs"},
     "runs.weights": {"config", "text", "errors", "models", "devices", "runs"},
     "decoding": {"models.interface", "models.dropout", "text", "config", "runs", "devices", "errors", "decoding"},
     "training": {"models.interface", "models.dropout", "text", "config", "runs", "devices", "errors", "training"},
     "inspection": {"models", "attention", "text", "config", "runs", "devices", "errors", "inspection", "decoding.engine"},
+    "export": {"models", "attention", "text", "config", "runs", "devices", "errors", "export"},
     "evaluation": {"errors", "evaluation"},
     "cli": {"*"},
     "__init__": {"cli.loading", "decoding.translator"},
@@ -110,7 +119,7 @@ HEAVY = ("torch", "matplotlib", "sacrebleu", "sentencepiece")
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["train", "--help"], ["translate", "--help"], ["evaluate", "--help"], ["--version"], ["info", "--help"]],
+    [["--help"], ["--version"], *([name, "--help"] for name in ("train", "translate", "evaluate", "score", "export", "info"))],
 )
 def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert heavy_modules_after(arguments) == set()

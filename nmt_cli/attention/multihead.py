@@ -27,6 +27,10 @@ def merge_heads(split: Tensor) -> Tensor:
     return split.transpose(1, 2).reshape(batch, length, heads * width)  # (B, H, T, K) -> (B, T, D)
 
 
+ROOM_STEPS = 24
+"""Steps for which there is room at first."""
+
+
 @dataclass
 class Room:
     """Storage `(B, H, positions, K)` of keys and values, of which the first `filled` positions are written."""
@@ -58,7 +62,7 @@ class KeysValues:
         grown = size + later.keys.shape[2]
         room = self.room
         if room is None or room.filled != size or grown > room.keys.shape[2]:
-            room = self._moved(2 * grown)
+            room = self._moved(max(2 * grown, ROOM_STEPS * later.keys.shape[2]))
         room.keys[:, :, size:grown] = later.keys
         room.values[:, :, size:grown] = later.values
         room.filled = grown
@@ -66,7 +70,8 @@ class KeysValues:
 
     def _moved(self, positions: int) -> Room:
         batch, heads, size, width = self.keys.shape
-        room = Room(*(self.keys.new_empty(batch, heads, positions, width) for _ in range(2)), filled=size)
+        shape = (batch, heads, positions, width)
+        room = Room(self.keys.new_empty(shape), self.values.new_empty(shape), filled=size)
         room.keys[:, :, :size] = self.keys
         room.values[:, :, :size] = self.values
         return room
@@ -129,7 +134,8 @@ class MultiHeadAttention(nn.Module):
         mask = None
         if visible is not None:  # (B, S) -> (B, 1, 1, S) or (B, T, S) -> (B, 1, T, S)
             mask = visible[:, None, None, :] if visible.dim() == 2 else visible[:, None]
-        if want_weights or (self.training and not isinstance(self.dropout, nn.Identity)):
+        one_query = split.shape[2] == 1 and split.device.type == "cpu"  # the fused kernel is slower there
+        if want_weights or one_query or (self.training and not isinstance(self.dropout, nn.Identity)):
             context, weights = self._explicit(split, memory, mask, causal=causal)
             return self.output_layer(merge_heads(context)), weights if want_weights else None
         return self.output_layer(merge_heads(_fast(split, memory, mask, causal=causal))), None

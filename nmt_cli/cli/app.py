@@ -129,7 +129,7 @@ def translate(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="File for the translations. Default: standard output. Several inputs: a template with {folder}, {stem}, {name}.",
+            help="File for the translations; for several inputs a template with {folder}, {stem}, {name}. Default: stdout.",
         ),
     ] = None,
     form: Annotated[
@@ -273,6 +273,8 @@ def evaluate(
     batch_sentences: BatchSentencesOption = None,
     checkpoint: CheckpointOption = "best",
     device: DeviceOption = "auto",
+    engine: EngineOption = "torch",
+    precision: PrecisionOption = "float32",
 ) -> None:
     """Score a run on its test sets, or a file of translations against references.
 
@@ -294,6 +296,8 @@ def evaluate(
         batch_sentences=batch_sentences,
         checkpoint=checkpoint,
         device=device,
+        engine=engine,
+        precision=precision,
     )
     options = EvaluateOptions(
         splits=_names(split),
@@ -365,6 +369,64 @@ def attn_dump(
         words=words,
     )
     run_attn_dump(run, search, options)
+
+
+@app.command()
+def score(
+    run: RunArgument,
+    source: Annotated[
+        str, typer.Option(metavar="FILE", help="Source lines; .gz too; - is standard input.", show_default=False)
+    ],
+    target: Annotated[
+        str, typer.Option(metavar="FILE", help="Translations, a line for each line; - is standard input.", show_default=False)
+    ],
+    form: Annotated[
+        Literal["text", "json"],
+        typer.Option("--format", metavar="NAME", help="text: the log-probability of each line; json: of each token too."),
+    ] = "text",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the scores. Default: standard output.")] = None,
+    max_source_length: MaxSourceLengthOption = None,
+    batch_tokens: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Sentences x longest side in a batch, padding included.")
+    ] = None,
+    checkpoint: CheckpointOption = "best",
+    device: DeviceOption = "auto",
+) -> None:
+    """Say how probable the model finds given translations: the log-probability of each line, and the perplexity of all.
+
+    Natural logarithms, end marks included. A source line above the limit is cut, with a warning. The summary goes to
+    standard error.
+
+    Example: `nmt score runs/sample-transformer --source input.en --target reference.fr`
+    """
+    from nmt_cli.cli.options import SearchOptions
+    from nmt_cli.cli.score import run_score
+
+    options = SearchOptions(
+        max_source_length=max_source_length, batch_tokens=batch_tokens, checkpoint=checkpoint, device=device
+    )
+    run_score(run, options, source=source, target=target, form=form, out=out)
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    to: Annotated[str, typer.Option(metavar="ENGINE", help="ctranslate2.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the model, which then needs no run folder.")
+    ] = None,
+    in_place: Annotated[
+        bool, typer.Option("--in-place", help="Write into the run folder, where `nmt translate --engine` finds it.")
+    ] = False,
+    checkpoint: CheckpointOption = "best",
+) -> None:
+    """Write a Transformer for another engine, with tokenizer and settings: CTranslate2, for fast translation without torch.
+
+    Example: `nmt export runs/sample-transformer --to ctranslate2 --in-place`
+    """
+    from nmt_cli.cli.export import run_export
+
+    run_export(run, to, out=out, checkpoint=checkpoint, in_place=in_place)
 
 
 @app.command()

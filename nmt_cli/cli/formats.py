@@ -76,4 +76,4 @@ def _one_cell(text: str) -> str:
 
 
 FORMATS: dict[str, Callable[[Translated, Tokenizer, int], str]] = {"text": as_text, "jsonl": as_json, "tsv": as_columns}
-"""Name -> function from a translated line, the target tokenizer and the number of hypotheses wanted to text that ends a line."""
+"""Name -> function from a translated line, the target tokenizer and the number of hypotheses wanted to lines of text."""

@@ -9,7 +9,20 @@ from nmt_cli.cli.options import EngineName, Precision, SearchOptions
 from nmt_cli.decoding.engine import Engine
 from nmt_cli.decoding.translator import Translator
 from nmt_cli.errors import ConfigError
+from nmt_cli.runs.exported import find_export, is_export, read_record
 from nmt_cli.runs.folder import RunFolder
+
+
+def open_run(path: Path) -> RunFolder:
+    """Return the run folder at `path`, or the folder of an exported model, which holds what translating needs.
+
+    Raises:
+        RunError: It is neither, or a newer version of nmt made it.
+    """
+    if is_export(path):
+        read_record(path)
+        return RunFolder(path)
+    return RunFolder.open(path)
 
 
 def make_translator(
@@ -38,13 +51,19 @@ def make_translator(
 
 
 def _engine(folder: RunFolder, options: SearchOptions) -> Engine:
-    if options.engine == "torch":
+    exported = is_export(folder.path)
+    if options.engine == "torch" and not exported:
         from nmt_cli.cli.torch_loading import torch_engine
 
         return torch_engine(folder, options)
+    from nmt_cli.decoding.ct2_engine import load_exported
+
     if options.ensemble:
         raise ConfigError("--ensemble is for --engine torch: CTranslate2 runs one model")
-    raise ConfigError("--engine ctranslate2: not there yet")
+    if options.precision == "bf16":
+        raise ConfigError("--precision bf16 is for --engine torch; CTranslate2 has float32 and int8 here")
+    path = folder.path if exported else find_export(folder, options.checkpoint)
+    return load_exported(path, device=options.device, compute_type=options.precision).engine
 
 
 def load_run(
@@ -59,7 +78,7 @@ def load_run(
     """Return a translator of the run folder at `path`, for use from Python.
 
     Args:
-        path: Run folder that `nmt train` made.
+        path: Run folder that `nmt train` made, or a model that `nmt export` made.
         device: auto, cpu, cuda, cuda:N or mps.
         checkpoint: Name or update number.
         beam: Beam size; None: the run's config.
@@ -70,4 +89,4 @@ def load_run(
         NmtError: The run cannot be used; the message says why.
     """
     options = SearchOptions(device=device, checkpoint=checkpoint, beam=beam, engine=engine, precision=precision)
-    return make_translator(RunFolder.open(Path(path)), options)
+    return make_translator(open_run(Path(path)), options)

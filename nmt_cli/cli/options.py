@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from nmt_cli.config import DecodingConfig
 from nmt_cli.decoding.engine import PenaltyKind, Sampling, SearchSettings
@@ -94,7 +94,7 @@ def sampling_of(
     Raises:
         ConfigError: An option of sampling is given without `--sample`.
     """
-    given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    given: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     chosen = {name: value for name, value in given.items() if value is not None}
     if wanted:
         return dataclasses.replace(Sampling(), **chosen)

@@ -1,8 +1,9 @@
-"""Where the lines of `nmt translate` go: standard output, a device, a file that appears whole, or one that can be taken up again."""
+"""Where the lines of `nmt translate` go: standard output, a device, a file that appears whole, or one that a job resumes."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nmt_cli.cli.console import write_data
-from nmt_cli.errors import ConfigError, disk_errors
+from nmt_cli.errors import ConfigError, RunError, disk_errors
 from nmt_cli.runs.folder import current_umask, whole_file, write_atomically
 
 
@@ -31,8 +32,8 @@ def output(out: Path | None) -> Iterator[Callable[[str], None]]:
 
             yield write
     else:
-        with whole_file(out) as write:
-            yield write
+        with whole_file(out) as append:
+            yield append
 
 
 class Parts:
@@ -55,14 +56,16 @@ class Parts:
         self.counts: dict[str, int] = {}
 
     def __enter__(self) -> Parts:
-        sizes = self._taken_up()
-        for part, size in zip(self._parts, sizes, strict=True):
-            with disk_errors(part):
-                part.parent.mkdir(parents=True, exist_ok=True)
-                stream = open(part, "r+b" if size else "wb")  # noqa: SIM115 - closed in __exit__
-                self._streams.append(stream)
-                stream.truncate(size)
-                stream.seek(size)
+        try:
+            for part in self._parts:
+                self._streams.append(_locked(part))
+            for part, stream, size in zip(self._parts, self._streams, self._taken_up(), strict=True):
+                with disk_errors(part):
+                    stream.truncate(size)
+                    stream.seek(size)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def _taken_up(self) -> list[int]:
@@ -106,3 +109,20 @@ class Parts:
     def __exit__(self, *_: object) -> None:
         for stream in self._streams:
             stream.close()
+
+
+def _locked(path: Path) -> BinaryIO:
+    """Open a file for reading and writing, new or as it is, and hold it.
+
+    Raises:
+        RunError: Another process holds it, or it cannot be written.
+    """
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        stream.close()
+        raise RunError(f"{path}: another `nmt translate` is writing this file; wait for it, or choose another --out") from None
+    return stream

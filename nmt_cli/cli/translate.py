@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from nmt_cli.cli.console import Messages, advance, duration, progress_bar
 from nmt_cli.cli.formats import FORMATS, Translated
-from nmt_cli.cli.loading import make_translator
+from nmt_cli.cli.loading import make_translator, open_run
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.cli.outputs import Parts, output
 from nmt_cli.decoding.translator import CHUNK_LINES, Translation, Translator
 from nmt_cli.errors import ConfigError, DataError
+from nmt_cli.runs.exported import is_export, read_record
 from nmt_cli.runs.folder import RunFolder, file_sha256
 from nmt_cli.text.parallel import decode_lines, open_corpus_file
 
@@ -61,7 +62,7 @@ def run_translate(run: Path, search: SearchOptions, options: TranslateOptions) -
         ConfigError: The options do not fit the run or one another.
         DataError: A text cannot be read, or there are not as many prefixes as lines.
     """
-    messages, folder = Messages(), RunFolder.open(run)
+    messages, folder = Messages(), open_run(run)
     outs = _outputs(options)
     check_options(folder, search, options)
     with progress_bar(_total_lines(options.files), unit=" lines", description="translating") as bar:
@@ -88,7 +89,7 @@ def check_options(folder: RunFolder, search: SearchOptions, options: TranslateOp
         name = "--alignments" if options.alignments is not None else "--replace-unknown"
         if search.long_lines == "split":
             raise ConfigError(f"{name} does not go with --long-lines split; use cut or error")
-        if search.ensemble or search.engine != "torch":
+        if search.ensemble or search.engine != "torch" or is_export(folder.path):
             raise ConfigError(f"{name} reads the attention of one model in torch: leave --ensemble and --engine out")
     if search.n_best > 1 and options.format == "text":
         raise ConfigError("--n-best does not go with --format text, which has a line for each line; use jsonl or tsv")
@@ -141,7 +142,11 @@ def _total_lines(files: Sequence[str]) -> int | None:
 
 def _identity(folder: RunFolder, search: SearchOptions, options: TranslateOptions) -> dict[str, object]:
     """Return what, beside the input, translations depend on."""
-    checkpoints = [RunFolder.open(run).checkpoint_identity(search.checkpoint) for run in (folder.path, *search.ensemble)]
+    checkpoints = (
+        [read_record(folder.path).sha256]
+        if is_export(folder.path)
+        else [RunFolder.open(run).checkpoint_identity(search.checkpoint) for run in (folder.path, *search.ensemble)]
+    )
     asked = {name: repr(value) for name, value in dataclasses.asdict(search).items() if name != "device"}
     prefixes = None if options.prefixes is None else file_sha256(options.prefixes)
     return {
@@ -217,8 +222,8 @@ class _Source:
             return
         with open_corpus_file(self.file) as stream:
             lines = itertools.islice(decode_lines(stream, self.file, on_invalid=self.on_invalid), done, None)
-            while chunk := list(itertools.islice(lines, CHUNK_LINES)):
-                yield chunk
+            while some := list(itertools.islice(lines, CHUNK_LINES)):
+                yield some
 
 
 class _Job:

@@ -2,8 +2,8 @@
 
 The rules, for each sentence of a batch: a step looks at the best 2k continuations of its k hypotheses; those among the best k
 that end are finished; the beam is filled up with the best that have not ended; the sentence is done when k have finished (or,
-with `stopping: exact`, when no live hypothesis can still win a place among the best k), or at its length limit. Greedy search is a
-beam of 1. In sampling, each of the k hypotheses has one continuation, drawn at random.
+with `stopping: exact`, when no live hypothesis can still win a place among the best k), or at its length limit. Greedy
+search is a beam of 1. In sampling, each of the k hypotheses has one continuation, drawn at random.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from nmt_cli.decoding.engine import Hypothesis, SearchSettings
-from nmt_cli.decoding.search import Constraints, Draws, Steps, best_few
+from nmt_cli.decoding.search import Constraints, Draws, Steps, best_continuations
 from nmt_cli.models.interface import Encoded, Seq2Seq
 from nmt_cli.text.vocab import BOS, EOS
 
+BLOCK_ROWS = 256
+"""Hypotheses whose next tokens are ranked at once: few enough to stay in a CPU's cache until the best have been found."""
 LIVE_SHARE = 0.9
 """Sentences that are done leave the batch when less than this share of it is at work: moving the others costs time too."""
 
@@ -57,6 +59,14 @@ class _Continuations:
     beams: Tensor
     words: Tensor
     chosen: Tensor
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Continuations]) -> _Continuations:
+        """Return those of several blocks of sentences as one."""
+        if len(parts) == 1:
+            return parts[0]
+        fields = ("totals", "log_probabilities", "beams", "words", "chosen")
+        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in fields))
 
 
 class _Beams:
@@ -99,41 +109,36 @@ class _Beams:
         return [sorted(found, key=lambda hypothesis: -hypothesis.score)[: self.size] for found in self.finished]
 
     def _step(self, step: int) -> None:
-        penalty = self.settings.repetition_penalty
-        past = self.tokens[:, 1:]
-        logits, normaliser = self.steps.next(self.tokens[:, -1], (past, penalty) if penalty != 1 else None)
-        self.constraints.apply(logits, step, past, self.sentences)
-        found = self._drawn(logits, normaliser, step) if self.draws else self._best(logits, normaliser)
+        hidden = self.steps.advance(self.tokens[:, -1])
+        count = max(1, BLOCK_ROWS // self.rows)  # sentences whose probabilities are in memory at once
+        blocks = [slice(start, start + count) for start in range(0, len(self.sentences), count)]
+        found = _Continuations.joined([self._continuations(hidden, step, block) for block in blocks])
         self._finish(step, found)
         self._mark_done(step, found.totals.gather(1, found.chosen))
         self._go_on(found)
 
-    def _best(self, logits: Tensor, normaliser: Tensor) -> _Continuations:
-        """Return the best 2k continuations of each sentence; less is said of fewer than k where there are no more."""
-        sentences, wanted = len(self.sentences), 2 * self.size
-        best, words = best_few(logits, min(wanted, logits.shape[1]))  # (B x rows, w), best first
-        of_row = best - normaliser
-        width = best.shape[1]
-        totals = (self.totals.view(-1, 1) + of_row).view(sentences, -1)  # (B, rows x w)
-        flat = torch.arange(width, device=self.device).expand(sentences, -1)
-        if self.rows > 1:
-            totals, flat = totals.topk(min(wanted, totals.shape[1]), dim=1)
-        words = words.view(sentences, -1).gather(1, flat)
-        of_row = of_row.view(sentences, -1).gather(1, flat)
-        if (missing := self.size - flat.shape[1]) > 0:  # a beam wider than the vocabulary, at the first step
-            totals, of_row = (functional.pad(part, (0, missing), value=-torch.inf) for part in (totals, of_row))
-            flat, words = (functional.pad(part, (0, missing)) for part in (flat, words))
+    def _continuations(self, hidden: Sequence[Tensor], step: int, block: slice) -> _Continuations:
+        """Return the continuations of a block of sentences: the best ones, or those that were drawn."""
+        sentences, rows = self.sentences[block], slice(block.start * self.rows, block.stop * self.rows)
+        past, penalty = self.tokens[rows, 1:], self.settings.repetition_penalty
+        scores = self.steps.log_probabilities(hidden, rows, (past, penalty) if penalty != 1 else None)
+        self.constraints.apply(scores, step, past, sentences)
+        if self.draws is None:
+            return self._best(scores, self.totals[block])
+        words = self.draws.draw(scores, step, sentences)
+        of_row = scores.gather(1, words.unsqueeze(1)).view(-1, self.size)
+        same = torch.arange(self.size, device=self.device).expand(len(sentences), -1)
+        return _Continuations(self.totals[block] + of_row, of_row, same, words.view(-1, self.size), same)
+
+    def _best(self, scores: Tensor, totals: Tensor) -> _Continuations:
+        """Return the best 2k continuations of each sentence; impossible ones where there are fewer than k."""
+        sums, beams, words = best_continuations(scores, totals, 2 * self.size)
+        if (missing := self.size - sums.shape[1]) > 0:  # a beam wider than the vocabulary, at the first step
+            sums = functional.pad(sums, (0, missing), value=-torch.inf)
+            beams, words = (functional.pad(part, (0, missing)) for part in (beams, words))
         # the best k that have not ended, in order: at most one continuation of each hypothesis ends, so 2k suffice
         chosen = (words == EOS).to(torch.int8).argsort(dim=1, stable=True)[:, : self.size]
-        return _Continuations(totals, of_row, flat // width, words, chosen)
-
-    def _drawn(self, logits: Tensor, normaliser: Tensor, step: int) -> _Continuations:
-        """Return for each hypothesis the continuation that was drawn."""
-        assert self.draws is not None
-        words = self.draws.draw(logits, step, self.sentences)
-        of_row = (logits.gather(1, words.unsqueeze(1)) - normaliser).view(-1, self.size)
-        beams = torch.arange(self.size, device=self.device).expand(len(self.sentences), -1)
-        return _Continuations(self.totals + of_row, of_row, beams, words.view(-1, self.size), beams)
+        return _Continuations(sums, sums - totals.gather(1, beams), beams, words, chosen)
 
     def _finish(self, step: int, found: _Continuations) -> None:
         """Put aside those of the best k that end here, by end mark or at the limit, and what can be continued by nothing."""

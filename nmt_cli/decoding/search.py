@@ -5,6 +5,7 @@ Nothing of a model is seen but its interface.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,28 +34,31 @@ class Steps:
         self._models = models
         self._states: list[DecoderState] = [model.decoder.start(memory) for model, memory in zip(models, encoded, strict=True)]
 
-    def next(self, last: Tensor, repetition: tuple[Tensor, float] | None = None) -> tuple[Tensor, Tensor]:
-        """Return what says how probable each next token is.
-
-        Args:
-            last: `(N,)`, the tokens that were chosen last.
-            repetition: Tokens so far `(N, T)`, and what their logits are divided by.
-
-        Returns:
-            Logits `(N, V)` in float32, which may be changed, and a normaliser `(N, 1)`: log-probability = logit - normaliser.
-        """
-        found = []
+    def advance(self, last: Tensor) -> list[Tensor]:
+        """Read the tokens `(N,)` that were chosen last; return each model's hidden states `(N, D)`."""
+        hidden = []
         for index, (model, state) in enumerate(zip(self._models, self._states, strict=True)):
             output, self._states[index] = model.decoder(last.unsqueeze(1), state)
-            logits = model.decoder.project(output.hidden[:, 0]).float()  # (N, 1, D) -> (N, V)
-            if repetition is not None:
-                logits = _less_of(logits, *repetition)
-            found.append(logits)
+            hidden.append(output.hidden[:, 0])  # (N, 1, D) -> (N, D)
+        return hidden
+
+    def log_probabilities(
+        self, hidden: Sequence[Tensor], rows: slice, repetition: tuple[Tensor, float] | None = None
+    ) -> Tensor:
+        """Return the log-probabilities `(n, V)` of each next token, float32.
+
+        Args:
+            hidden: What `advance` gave.
+            rows: Which n of its rows.
+            repetition: Tokens so far of these rows `(n, T)`, and what their logits are divided by.
+        """
+        found = []
+        for model, states in zip(self._models, hidden, strict=True):
+            logits = model.decoder.project(states[rows]).float()
+            found.append((logits if repetition is None else _less_of(logits, *repetition)).log_softmax(dim=1))
         if len(found) == 1:
-            return found[0], found[0].logsumexp(dim=1, keepdim=True)
-        # (models, N, V) -> (N, V): the logarithm of the mean probability, but for a constant
-        together = torch.stack([logits.log_softmax(dim=1) for logits in found]).logsumexp(dim=0)
-        return together, torch.full_like(together[:, :1], float(np.log(len(found))))
+            return found[0]
+        return torch.stack(found).logsumexp(dim=0) - math.log(len(found))  # (models, n, V) -> (n, V): of the mean probability
 
     def reorder(self, order: Tensor, beams: int) -> None:
         """Go on with the rows `order`, `beams` for each sentence; see `DecoderState.reorder`."""
@@ -73,7 +77,7 @@ class Constraints:
     Args:
         settings: Shortest length, unknown tokens, repeated n-grams.
         prefixes: For each of B sentences the ids that its translation begins with.
-        device: Of the logits.
+        device: Of the log-probabilities.
     """
 
     def __init__(self, settings: SearchSettings, prefixes: Sequence[Sequence[int]], device: torch.device) -> None:
@@ -83,25 +87,25 @@ class Constraints:
         forced = [[*prefix, *[-1] * (self._longest_prefix - len(prefix))] for prefix in prefixes]
         self._forced = torch.tensor(forced, dtype=torch.int64, device=device).view(len(prefixes), -1)
 
-    def apply(self, logits: Tensor, step: int, tokens: Tensor, sentences: Sequence[int]) -> None:
-        """Set the logits of what may not come next to minus infinity. Prefixes come before every other rule.
+    def apply(self, log_probabilities: Tensor, step: int, tokens: Tensor, sentences: Sequence[int]) -> None:
+        """Set the log-probabilities of what may not come next to minus infinity. Prefixes come before every other rule.
 
         Args:
-            logits: `(N, V)`, changed in place.
+            log_probabilities: `(N, V)`, changed in place.
             step: Number of the token that comes next, from 1.
             tokens: `(N, step - 1)`, the tokens so far.
             sentences: Which of the sentences these are, as many rows for each.
         """
-        rows, forced = self._forced_now(step, sentences, len(logits))
-        before = logits[rows, forced]
-        logits.index_fill_(1, self._never, -torch.inf)
+        rows, forced = self._forced_now(step, sentences, len(log_probabilities))
+        before = log_probabilities[rows, forced]
+        log_probabilities.index_fill_(1, self._never, -torch.inf)
         if step <= self._settings.min_length:
-            logits[:, EOS] = -torch.inf
+            log_probabilities[:, EOS] = -torch.inf
         size = self._settings.no_repeat_ngram
         if size and step > size:
-            _forbid_repeated(logits, tokens, size)
-        logits[rows] = -torch.inf
-        logits[rows, forced] = before
+            _forbid_repeated(log_probabilities, tokens, size)
+        log_probabilities[rows] = -torch.inf
+        log_probabilities[rows, forced] = before
 
     def _forced_now(self, step: int, sentences: Sequence[int], rows: int) -> tuple[Tensor, Tensor]:
         """Return which of the rows have to go on with a token of their prefix, and with which."""
@@ -113,36 +117,47 @@ class Constraints:
         return which, forced[which]
 
 
-def _forbid_repeated(logits: Tensor, tokens: Tensor, size: int) -> None:
+def _forbid_repeated(log_probabilities: Tensor, tokens: Tensor, size: int) -> None:
     """Forbid each token that would end an n-gram of `size` tokens that is there already."""
     ngrams = tokens.unfold(1, size, 1)  # (N, T) -> (N, T - size + 1, size)
     beginning = tokens[:, tokens.shape[1] - size + 1 :]  # (N, size - 1)
     again = (ngrams[:, :, :-1] == beginning.unsqueeze(1)).all(dim=2)
     rows, places = again.nonzero(as_tuple=True)
-    logits[rows, ngrams[rows, places, -1]] = -torch.inf
+    log_probabilities[rows, ngrams[rows, places, -1]] = -torch.inf
 
 
-def best_few(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest `count` of each row `(N, V)` and where they are, both `(N, count)`, best first.
+def best_continuations(log_probabilities: Tensor, totals: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the continuations of each sentence with the largest log-probability in all, best first.
 
-    In a long row the largest of each block is found first: the best few are in the blocks whose largest are best.
+    The best token of each block of the vocabulary is found first: the best few are in the blocks whose best are best.
+
+    Args:
+        log_probabilities: `(B x rows, V)`, of the next token.
+        totals: `(B, rows)`, of the hypotheses so far.
+        count: How many; fewer come where there are fewer.
+
+    Returns:
+        Totals, rows (numbers within the sentence) and tokens, each `(B, count)`.
     """
-    if count == 1:
-        return values.max(dim=1, keepdim=True)
-    rows, size = values.shape
-    blocks = size // BLOCK
-    if blocks < 2 * count:
-        return values.topk(count, dim=1)
+    size = log_probabilities.shape[1]
+    (sentences, rows), blocks = totals.shape, size // BLOCK
+    by_row = log_probabilities.view(sentences, rows, size)
+    if rows * blocks < 2 * count:
+        sums = (by_row + totals.unsqueeze(2)).flatten(1)
+        best, flat = sums.topk(min(count, rows * size), dim=1)
+        return best, flat // size, flat % size
     cut = blocks * BLOCK
-    blocked = values[:, :cut].unflatten(1, (blocks, BLOCK))
-    chosen = blocked.amax(dim=2).topk(count, dim=1).indices  # (N, count)
-    candidates = blocked.gather(1, chosen.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
-    places = (chosen.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(1)
-    if cut < size:
-        rest = torch.arange(cut, size, device=values.device).expand(rows, -1)
-        candidates, places = torch.cat((candidates, values[:, cut:]), dim=1), torch.cat((places, rest), dim=1)
-    best, where = candidates.topk(count, dim=1)
-    return best, places.gather(1, where)
+    peaks = by_row[:, :, :cut].reshape(sentences, rows, blocks, BLOCK).amax(dim=3) + totals.unsqueeze(2)  # (B, rows, blocks)
+    chosen = peaks.flatten(1).topk(count, dim=1).indices  # (B, count), of rows x blocks
+    starts = chosen // blocks * size + chosen % blocks * BLOCK
+    places = (starts.unsqueeze(2) + torch.arange(BLOCK, device=totals.device)).flatten(1)  # (B, count x BLOCK), of rows x V
+    if cut < size:  # what is behind the last whole block
+        ends = torch.arange(rows, device=totals.device).unsqueeze(1) * size + torch.arange(cut, size, device=totals.device)
+        places = torch.cat((places, ends.view(1, -1).expand(sentences, -1)), dim=1)
+    sums = by_row.flatten(1).gather(1, places) + totals.gather(1, places // size)
+    best, where = sums.topk(count, dim=1)
+    flat = places.gather(1, where)
+    return best, flat // size, flat % size
 
 
 class Draws:
@@ -161,29 +176,29 @@ class Draws:
             [[np.random.default_rng((sampling.seed, line, i)).random(steps) for i in range(count)] for line in lines]
         )  # (B, count, steps)
 
-    def draw(self, logits: Tensor, step: int, sentences: Sequence[int]) -> Tensor:
-        """Return a token `(N,)` for each row of logits `(N, V)`, `count` rows for each of `sentences`, drawn at random.
+    def draw(self, log_probabilities: Tensor, step: int, sentences: Sequence[int]) -> Tensor:
+        """Return a token `(N,)` drawn at random for each row of log-probabilities `(N, V)`, `count` rows a sentence.
 
         A number between 0 and 1 falls into one of the intervals that the probabilities, in the order of the vocabulary,
         divide this range into: rounding, which depends on the batch, moves their borders but by a hair.
         """
-        kept = _kept((logits / self._sampling.temperature), self._sampling)
+        kept = _kept(log_probabilities / self._sampling.temperature, self._sampling)
         shares = kept.softmax(dim=1).double().cumsum(dim=1)
-        numbers = torch.from_numpy(self._numbers[list(sentences), :, step - 1].reshape(-1, 1)).to(logits.device)
+        numbers = torch.from_numpy(self._numbers[list(sentences), :, step - 1].reshape(-1, 1)).to(log_probabilities.device)
         places = torch.searchsorted(shares, numbers * shares[:, -1:], right=True)[:, 0]
         last = shares.shape[1] - 1 - (kept.flip(1) > -torch.inf).int().argmax(dim=1)  # rounding may lead beyond it
         return torch.minimum(places, last)
 
 
-def _kept(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Return logits `(N, V)` with minus infinity where `top_k` and `top_p` leave a token out."""
-    if 0 < sampling.top_k < logits.shape[1]:
-        least = logits.topk(sampling.top_k, dim=1).values[:, -1:]
-        logits = logits.masked_fill(logits < least, -torch.inf)
+def _kept(log_probabilities: Tensor, sampling: Sampling) -> Tensor:
+    """Return log_probabilities `(N, V)` with minus infinity where `top_k` and `top_p` leave a token out."""
+    if 0 < sampling.top_k < log_probabilities.shape[1]:
+        least = log_probabilities.topk(sampling.top_k, dim=1).values[:, -1:]
+        log_probabilities = log_probabilities.masked_fill(log_probabilities < least, -torch.inf)
     if sampling.top_p < 1:
-        ranked, order = logits.sort(dim=1, descending=True, stable=True)
+        ranked, order = log_probabilities.sort(dim=1, descending=True, stable=True)
         before = ranked.softmax(dim=1).cumsum(dim=1).roll(1, dims=1)  # what the more probable ones have together
         before[:, 0] = 0.0
         out = (before >= sampling.top_p).gather(1, order.argsort(dim=1))
-        logits = logits.masked_fill(out, -torch.inf)
-    return logits
+        log_probabilities = log_probabilities.masked_fill(out, -torch.inf)
+    return log_probabilities

@@ -20,7 +20,8 @@ class TorchEngine:
     """Engine over a model, or over several that vote.
 
     Args:
-        models: One model, or an ensemble of models with the same vocabularies, on `device`; their mode is left as it was.
+        models: One model, or an ensemble of models with the same vocabularies, on `device`; with several workers they are put
+            into evaluation mode for good, else their mode is left as it was.
         device: Where to compute.
         precision: float32, or bfloat16 for autocast.
         workers: How many batches may be translated at once, each by one thread of a CPU.
@@ -39,6 +40,9 @@ class TorchEngine:
         limits = [model.max_positions for model in self.models if model.max_positions is not None]
         self.max_source_tokens = min(limits, default=None)
         self._threads = threading.local()
+        if workers > 1:
+            for model in self.models:
+                model.eval()
 
     @property
     def model(self) -> Seq2Seq:

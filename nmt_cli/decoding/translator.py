@@ -214,7 +214,7 @@ class Translator:
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
         """Yield positions in batches of similar lengths, longest first, so that every worker has its share."""
-        budget = min(self.settings.batch_tokens, max(1, sum(lengths) // self.engine.workers))
+        budget = min(self.settings.batch_tokens, -(-max(lengths, default=0) * len(lengths) // self.engine.workers))
         order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
         batch: list[int] = []
         for index in order:

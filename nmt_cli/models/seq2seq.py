@@ -207,7 +207,7 @@ class RecurrentDecoder(Decoder):
         layers = tuple(tuple(part.to(inputs.dtype) for part in layer) for layer in state.layers)  # bfloat16 under autocast
         hidden, weights = [], []
         for gates in inputs.unbind(dim=1):  # (B, T, gates) -> T x (B, gates)
-            query = layers[-1][0].unflatten(0, (-1, state.beams))  # (B x beams, H) -> (B, beams, H)
+            query = layers[-1][0].view(-1, state.beams, layers[-1][0].shape[1])  # (B x beams, H) -> (B, beams, H)
             context, row = self.attention(query, state.prepared, state.memory, state.visible)
             gates = gates + functional.linear(context.flatten(0, 1), from_context)
             layers = self._advance(gates, layers)

@@ -69,8 +69,8 @@ def test_commands_are_found() -> None:
     def names(commands: list[str]) -> set[str]:
         return {found[1] for line in commands if (found := re.search(r"nmt ([\w-]+)", line))}
 
-    assert len(README) >= 12
-    assert names(README) == {"train", "translate", "evaluate", "attn-dump", "info", "fetch", "split", "demo"}
+    assert len(README) >= 16
+    assert names(README) == {"train", "translate", "evaluate", "score", "export", "attn-dump", "info", "fetch", "split", "demo"}
     assert len(RECIPE) == 7
     assert names(RECIPE) == {"split", "train", "evaluate", "translate", "attn-dump", "info"}
 

@@ -66,7 +66,7 @@ class TableDecoder(Decoder):
 def encoded(sentences: Sequence[int]) -> Encoded:
     """Return sentences of the table, encoded."""
     ids = torch.tensor(sentences).unsqueeze(1)
-    return TableEncoder()(ids, torch.ones_like(ids, dtype=torch.bool))
+    return TableEncoder().forward(ids, torch.ones_like(ids, dtype=torch.bool))
 
 
 def run_search(

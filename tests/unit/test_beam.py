@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -366,3 +367,35 @@ def test_the_engine_leaves_training_as_it_was(engine: TorchEngine) -> None:
     engine.model.eval()
     assert engine.translate(SOURCES, SearchSettings(2, max_length=6)) == first  # without dropout in both
     assert not engine.model.training
+
+
+def test_worker_threads_change_nothing(engine: TorchEngine) -> None:
+    settings, threads = SearchSettings(3, max_length=9), torch.get_num_threads()
+    expected = [engine.translate([source], settings)[0] for source in SOURCES]
+    several = TorchEngine(engine.models, engine.device, workers=2)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda source: several.translate([source], settings)[0], SOURCES * 3))
+    for one, other in zip(expected * 3, found, strict=True):
+        assert [h.tokens for h in one] == [h.tokens for h in other]
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)
+    assert torch.get_num_threads() == threads
+
+
+def test_an_ensemble_of_a_model_with_itself(engine: TorchEngine) -> None:
+    settings = SearchSettings(3, max_length=9)
+    alone = engine.translate(SOURCES, settings)
+    both = TorchEngine([engine.model, engine.model], engine.device).translate(SOURCES, settings)
+    for one, other in zip(alone, both, strict=True):
+        assert [h.tokens for h in one] == [h.tokens for h in other]
+        assert [h.score for h in one] == pytest.approx([h.score for h in other], abs=1e-4)
+
+
+@pytest.mark.parametrize("settings", [SearchSettings(3, no_repeat_ngram=1), SearchSettings(2, sampling=Sampling(top_k=5))])
+def test_constraints_and_sampling_do_not_mind_the_batch(engine: TorchEngine, settings: SearchSettings) -> None:
+    prefixes = [(5,), (), (6, 7), (), (8,)]
+    together = engine.translate(SOURCES, settings, prefixes=prefixes, lines=range(5))
+    for i, (source, prefix) in enumerate(zip(SOURCES, prefixes, strict=True)):
+        [alone] = engine.translate([source], settings, prefixes=[prefix], lines=[i])
+        assert [h.tokens for h in alone] == [h.tokens for h in together[i]]
+        assert [h.score for h in alone] == pytest.approx([h.score for h in together[i]], abs=1e-4)
+        assert all(h.tokens[: len(prefix)] == prefix for h in alone)

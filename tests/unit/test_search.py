@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nmt_cli.decoding.beam import search
 from nmt_cli.decoding.engine import Sampling, SearchSettings
-from nmt_cli.decoding.search import BLOCK, Constraints, Draws, Steps, best_few
+from nmt_cli.decoding.search import BLOCK, Constraints, Draws, Steps, best_continuations
 from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 from tests.unit.table_model import VOCABULARY, TableDecoder, TableEncoder, encoded, run_search, table
@@ -33,9 +33,8 @@ def table_model() -> Seq2Seq:
 
 def test_tokens_that_no_translation_contains_have_no_probability() -> None:
     steps = Steps([table_model()], [encoded([4, 6])])
-    logits, normaliser = steps.next(torch.tensor([BOS, BOS]))
-    Constraints(SearchSettings(), [(), ()], CPU).apply(logits, 1, torch.empty(2, 0), [0, 1])
-    found = logits - normaliser
+    found = steps.log_probabilities(steps.advance(torch.tensor([BOS, BOS])), slice(None))
+    Constraints(SearchSettings(), [(), ()], CPU).apply(found, 1, torch.empty(2, 0), [0, 1])
     assert found.shape == (2, VOCABULARY)
     assert torch.isneginf(found[:, [PAD, UNK, BOS]]).all()
     torch.testing.assert_close(found[:, EOS:], torch.tensor([table(4, ())[EOS:], table(6, ())[EOS:]]))
@@ -44,9 +43,9 @@ def test_tokens_that_no_translation_contains_have_no_probability() -> None:
 def test_an_ensemble_averages_probabilities() -> None:
     models = [table_model()] * 3
     steps = Steps(models, [encoded([4, 6]), encoded([1, 2]), encoded([9, 8])])
-    logits, normaliser = steps.next(torch.tensor([BOS, BOS]))
+    found = steps.log_probabilities(steps.advance(torch.tensor([BOS, BOS])), slice(None))
     expected = [np.exp([table(n, ()) for n in numbers]).mean(axis=0) for numbers in ((4, 1, 9), (6, 2, 8))]
-    np.testing.assert_allclose((logits - normaliser).exp(), np.stack(expected), rtol=1e-5)
+    np.testing.assert_allclose(found.exp(), np.stack(expected), rtol=1e-5)
 
 
 def test_an_ensemble_of_one_model_with_itself_is_that_model() -> None:
@@ -78,12 +77,11 @@ def test_repetition_penalty_by_hand() -> None:
     """Logits of tokens that are there already: divided where positive, multiplied where negative (Keskar et al. 2019)."""
     steps = Steps([table_model()], [encoded([4])])
     plain = torch.tensor([table(4, ())])
-    logits, normaliser = steps.next(torch.tensor([BOS]), (torch.tensor([[5, 7, 5]]), 1.5))
+    found = steps.log_probabilities(steps.advance(torch.tensor([BOS])), slice(None), (torch.tensor([[5, 7, 5]]), 1.5))
     expected = plain.clone()
     for token in (5, 7):
         expected[0, token] *= 1.5 if expected[0, token] < 0 else 1 / 1.5
-    torch.testing.assert_close(logits, expected)
-    torch.testing.assert_close(normaliser, expected.logsumexp(dim=1, keepdim=True))
+    torch.testing.assert_close(found, expected.log_softmax(dim=1))
 
 
 def test_repetition_penalty_leads_to_other_words() -> None:
@@ -102,7 +100,7 @@ def allowed(settings: SearchSettings, tokens: list[list[int]], prefixes: list[tu
     logits = torch.zeros(len(tokens), 10)
     constraints = Constraints(settings, prefixes or [()] * len(tokens), CPU)
     constraints.apply(logits, len(tokens[0]) + 1, torch.tensor(tokens).view(len(tokens), -1), range(len(tokens)))
-    assert set(logits.unique().tolist()) <= {0.0, -math.inf}
+    assert set(logits.flatten().tolist()) <= {0.0, -math.inf}
     return [set(row.isfinite().nonzero()[:, 0].tolist()) for row in logits]
 
 
@@ -132,22 +130,26 @@ def test_a_prefix_is_forced_token_by_token() -> None:
     assert allowed(SearchSettings(), [[7, 8, 1], [4, 4, 4], [5, 4, 4]], prefixes) == [ALL] * 3
 
 
-# -- the best few ------------------------------------------------------------------------------------------------------
+# -- the best continuations --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [3, 40, 2 * BLOCK, 13 * BLOCK, 13 * BLOCK + 1, 40 * BLOCK - 1])
 @pytest.mark.parametrize("count", [1, 2, 6, 13])
-def test_the_best_few_are_those_of_a_sort(size: int, count: int) -> None:
-    values = normal(7, size, seed=size + count)
-    values[2] = -torch.inf
-    values[3, 1:] = -torch.inf
-    count = min(count, size)
-    best, places = best_few(values, count)
-    expected, where = values.sort(dim=1, descending=True)
-    torch.testing.assert_close(best, expected[:, :count])
-    torch.testing.assert_close(values.gather(1, places), best)
-    finite = best.isfinite()
-    assert torch.equal(places[finite], where[:, :count][finite])  # no two values tie
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_best_continuations_are_those_of_a_sort(size: int, count: int, rows: int) -> None:
+    scores, totals = normal(5 * rows, size, seed=size + count), normal(5, rows, seed=rows)
+    scores[2] = -torch.inf
+    scores[rows, 1:] = -torch.inf
+    totals[4, rows - 1] = -torch.inf
+    sums, beams, words = best_continuations(scores, totals, count)
+    count = min(count, rows * size)
+    assert sums.shape == beams.shape == words.shape == (5, count)
+    expected, where = (scores + totals.view(-1, 1)).view(5, -1).sort(dim=1, descending=True)
+    torch.testing.assert_close(sums, expected[:, :count])
+    finite = sums.isfinite()
+    assert torch.equal((beams * size + words)[finite], where[:, :count][finite])  # no two sums tie
+    assert (beams < rows).all()
+    assert (words < size).all()
 
 
 # -- drawing -----------------------------------------------------------------------------------------------------------

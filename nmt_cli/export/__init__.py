@@ -1,0 +1,1 @@
+"""Export: from a run to a model that another engine translates with."""
