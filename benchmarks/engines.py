@@ -3,9 +3,9 @@
     nmt export RUN --to ctranslate2 --in-place
     python benchmarks/engines.py RUN SOURCE REFERENCE [--lines 1000]
 
-Beam 1 and beam 5, length penalty 0 and 1. Where two translations differ, the gap is that between the scores that our model gives
-both (each from a forced pass): a search that went another way because two hypotheses were next to equal leaves a small gap. For int8
-the BLEU is compared.
+Beam 1 and beam 5, length penalty 0 and 1. Where two translations differ, the gap is that between the scores that our model
+gives both (each from a forced pass): a search that went another way because two hypotheses were next to equal leaves a small
+gap. For int8 the BLEU is compared.
 """
 
 from __future__ import annotations

@@ -38,9 +38,14 @@ def as_text(line: Translated, target: Tokenizer, n_best: int) -> str:
 def as_json(line: Translated, target: Tokenizer, n_best: int) -> str:
     """Return an object with everything that is known; `n_best` lists the best so many where that is more than one."""
     translation = line.translation
-    best = translation.hypotheses[:1]
+    parts = [_of(hypothesis, target) for hypothesis in translation.best]
     record: dict[str, Any] = {"line": line.number, "source": line.source, "translation": line.text}
-    record |= _of(best[0], target) if best else {"tokens": [], "log_probabilities": [], "score": None, "ended": None}
+    if len(parts) == 1:
+        record |= parts[0]
+    else:  # a blank line, or one that was split
+        record["tokens"] = [token for part in parts for token in part["tokens"]]
+        record["log_probabilities"] = [value for part in parts for value in part["log_probabilities"]]
+        record |= {"score": None, "ended": ("limit" if translation.at_limit else "eos") if parts else None}
     record |= {"cut": translation.cut, "repeats": translation.repeats}
     if n_best > 1:
         record["n_best"] = [

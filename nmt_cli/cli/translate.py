@@ -64,13 +64,14 @@ def run_translate(run: Path, search: SearchOptions, options: TranslateOptions) -
     """
     messages, folder = Messages(), open_run(run)
     outs = _outputs(options)
+    _check_outputs(options, outs)
     check_options(folder, search, options)
     with progress_bar(_total_lines(options.files), unit=" lines", description="translating") as bar:
         translator = make_translator(folder, search, warn=messages.warn, on_progress=advance(bar))
         job = _Job(translator, search, options, messages)
         for file, out in zip(options.files, outs, strict=True):
             source = _Source(file, options, messages)
-            if Path(file).is_file() and out is not None and (not out.exists() or out.is_file()):
+            if out is not None and _can_be_taken_up(file, out, options):
                 job.take_up(source, out, _identity(folder, search, options))
             else:
                 job.stream(source, out)
@@ -101,7 +102,7 @@ def _outputs(options: TranslateOptions) -> list[Path | None]:
     """Return where the translations of each input file go.
 
     Raises:
-        ConfigError: Several files have no output each, or an output is a folder or one of the inputs.
+        ConfigError: Several files have no output each.
     """
     if options.out is None:
         if len(options.files) > 1:
@@ -110,15 +111,38 @@ def _outputs(options: TranslateOptions) -> list[Path | None]:
                 "for example --out '{folder}/{stem}.fr'"
             )
         return [None]
-    outs = [_filled(options.out, file) for file in options.files]
-    for file, out in zip(options.files, outs, strict=True):
-        if outs.count(out) > 1:
-            raise ConfigError(f"--out {options.out}: several files would be written to {out}; use {{stem}} or {{name}} in it")
-        if out.is_dir():
-            raise ConfigError(f"--out {out}: expected a file, but it is a folder")
-        if out.exists() and any(name != "-" and Path(name).exists() and out.samefile(name) for name in options.files):
-            raise ConfigError(f"--out {out}: this is an input file ({file}); choose another name")
-    return list(outs)
+    return [_filled(options.out, file) for file in options.files]
+
+
+def _check_outputs(options: TranslateOptions, outs: Sequence[Path | None]) -> None:
+    """Refuse outputs that are a folder, one of the inputs, or one another.
+
+    Raises:
+        ConfigError: With the output.
+    """
+    written = [("--out", out) for out in outs if out is not None]
+    if options.alignments is not None:
+        written.append(("--alignments", options.alignments))
+    read = [*options.files, *([] if options.prefixes is None else [str(options.prefixes)])]
+    taken = set()
+    for option, path in written:
+        if path.is_dir():
+            raise ConfigError(f"{option} {path}: expected a file, but it is a folder")
+        if any(name != "-" and os.path.exists(name) and path.exists() and path.samefile(name) for name in read):
+            raise ConfigError(f"{option} {path}: this is an input file; choose another name")
+        if path.resolve() in taken:
+            raise ConfigError(
+                f"{option} {path}: two outputs would be written to this file; use {{stem}} or {{name}}, or another name"
+            )
+        if path.is_file() or not path.exists():
+            taken.add(path.resolve())
+
+
+def _can_be_taken_up(file: str, out: Path, options: TranslateOptions) -> bool:
+    """Return whether a job reads and writes ordinary files only, so that it can go on where it was stopped."""
+    read = (file,) if options.prefixes is None else (file, options.prefixes)
+    written = (out,) if options.alignments is None else (out, options.alignments)
+    return all(os.path.isfile(path) for path in read) and all(path.is_file() or not path.exists() for path in written)
 
 
 def _filled(template: str, file: str) -> Path:
@@ -131,7 +155,7 @@ def _filled(template: str, file: str) -> Path:
 
 def _total_lines(files: Sequence[str]) -> int | None:
     """Return how many lines there are, for the progress bar; None where it is not worth knowing or cannot be known."""
-    if not sys.stderr.isatty() or not all(Path(file).is_file() for file in files):
+    if not sys.stderr.isatty() or not all(os.path.isfile(file) for file in files):
         return None
     total = 0
     for file in files:
@@ -317,23 +341,25 @@ def pipe_chunks(stream: BinaryIO, *, at_least: int = 1) -> Iterator[list[bytes]]
     handle = stream.fileno()
     lines: list[bytes] = []
     pending: list[bytes] = []  # blocks of the line that has not ended yet
-    done = 0
+    done = held = 0
     while block := os.read(handle, 1 << 16):
         first, *rest = block.split(b"\n")
         pending.append(first)
         if rest:
             lines += [b"".join(pending), *rest[:-1]]
             pending = [rest[-1]]
+        held += len(block)
         if sum(map(len, pending)) > MAX_LINE_BYTES:
             raise DataError(f"standard input:{done + len(lines) + 1}: expected text, but this line is longer than 16 MiB")
         while len(lines) >= CHUNK_LINES:
             done += CHUNK_LINES
             yield lines[:CHUNK_LINES]
-            lines = lines[CHUNK_LINES:]
-        if len(lines) >= at_least and not select.select([handle], [], [], 0)[0]:
+            lines, held = lines[CHUNK_LINES:], 0
+        enough = len(lines) >= at_least and not select.select([handle], [], [], 0)[0]
+        if lines and (enough or held > MAX_LINE_BYTES):
             done += len(lines)
             yield lines
-            lines = []
+            lines, held = [], 0
     if any(pending):
         lines.append(b"".join(pending))
     if lines:

@@ -198,7 +198,7 @@ def _kept(log_probabilities: Tensor, sampling: Sampling) -> Tensor:
     if sampling.top_p < 1:
         ranked, order = log_probabilities.sort(dim=1, descending=True, stable=True)
         before = ranked.softmax(dim=1).cumsum(dim=1).roll(1, dims=1)  # what the more probable ones have together
-        before[:, 0] = 0.0
+        before[:, 0] = -1.0  # the most probable one always stays
         out = (before >= sampling.top_p).gather(1, order.argsort(dim=1))
         log_probabilities = log_probabilities.masked_fill(out, -torch.inf)
     return log_probabilities

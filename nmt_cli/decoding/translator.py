@@ -12,6 +12,7 @@ from typing import Literal
 from nmt_cli.decoding.engine import Engine, Hypothesis, SearchSettings
 from nmt_cli.errors import DataError
 from nmt_cli.text.tokenizers import Tokenizer
+from nmt_cli.text.vocab import UNK
 
 CHUNK_LINES = 4096
 
@@ -24,21 +25,28 @@ class Translation:
         text: Plain text; empty for a blank line.
         hypotheses: Best first; none for a blank line, several pieces' best ones for a line that was split.
         cut: Whether the line was longer than the limit, and cut or split.
+        is_split: Whether `hypotheses` are those of several parts.
     """
 
     text: str
     hypotheses: tuple[Hypothesis, ...] = ()
     cut: bool = False
+    is_split: bool = False
+
+    @property
+    def best(self) -> tuple[Hypothesis, ...]:
+        """What its text is made of: the best hypothesis, that of each part after a split, none for a blank line."""
+        return self.hypotheses if self.is_split else self.hypotheses[:1]
 
     @property
     def at_limit(self) -> bool:
         """Whether it was cut at the length limit of translations."""
-        return any(hypothesis.ended == "limit" for hypothesis in self.hypotheses[:1])
+        return any(hypothesis.ended == "limit" for hypothesis in self.best)
 
     @property
     def repeats(self) -> bool:
         """Whether it goes round in a loop."""
-        return any(repeats_itself(hypothesis.tokens) for hypothesis in self.hypotheses[:1])
+        return any(repeats_itself(hypothesis.tokens) for hypothesis in self.best)
 
 
 def repeats_itself(tokens: Sequence[int]) -> bool:
@@ -151,7 +159,7 @@ class Translator:
         of_line: list[list[list[Hypothesis]]] = [[] for _ in lines]
         for (index, _), of_part in zip(parts, found, strict=True):
             of_line[index].append(of_part)
-        return [self._join(*line) for line in zip(of_line, cut, strict=True)]
+        return [self._join(*line) for line in zip(of_line, cut, prefixes or [""] * len(lines), strict=True)]
 
     def _in_turn(
         self, translated: Callable[[Sequence[int]], list[list[Hypothesis]]], batches: Iterable[Sequence[int]]
@@ -178,11 +186,18 @@ class Translator:
         if self._on_progress and lines:
             self._on_progress(lines)
 
-    def _join(self, parts: Sequence[Sequence[Hypothesis]], cut: bool) -> Translation:
+    def _join(self, parts: Sequence[Sequence[Hypothesis]], cut: bool, prefix: str) -> Translation:
         """Return the translation of a line from the hypotheses of its parts: none, one, or several after a split."""
         best = [hypotheses[0] for hypotheses in parts if hypotheses]
-        text = " ".join(filter(None, (self.target.decode(hypothesis.tokens) for hypothesis in best)))
-        return Translation(text, tuple(parts[0]) if len(parts) == 1 else tuple(best), cut)
+        text = " ".join(filter(None, (self.text(hypothesis, prefix) for hypothesis in best)))
+        return Translation(text, tuple(parts[0]) if len(parts) == 1 else tuple(best), cut, len(parts) > 1)
+
+    def text(self, hypothesis: Hypothesis, prefix: str = "") -> str:
+        """Return the text of a hypothesis; a prefix that holds unknown words stands in it as it was given."""
+        forced = self.target.encode(prefix)
+        if UNK not in forced:
+            return self.target.decode(hypothesis.tokens)
+        return " ".join((*prefix.split(), *self.target.decode(hypothesis.tokens[len(forced) :]).split()))
 
     @property
     def max_source_tokens(self) -> int:

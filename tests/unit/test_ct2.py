@@ -240,9 +240,9 @@ def by_position(model: Seq2Seq) -> None:
     positions = decoder.embedder.positions.table.weight
     positions.copy_(torch.eye(*positions.shape))
     wanted = torch.full((3, TARGET_SIZE), 1e-6)
-    wanted[0, [7, EOS]] = torch.tensor([0.6, 0.3])
-    wanted[1, [8, EOS]] = torch.tensor([0.9, 0.09])
-    wanted[2, EOS] = 0.99
+    wanted[0, [7, EOS]] = torch.tensor([0.7, 0.3])
+    wanted[1, [8, EOS]] = torch.tensor([0.9, 0.1])
+    wanted[2, EOS] = 1.0
     decoder.output.weight.copy_(torch.linalg.lstsq(decoder.norm(positions[:3]), wanted.log()).solution.T)
 
 
@@ -252,7 +252,7 @@ def test_without_a_length_penalty_the_beam_is_full_when_it_is_full(tmp_path: Pat
     both = make_both(tmp_path, learned, by_position)
     [found] = both.theirs.translate([[4, 5]], SearchSettings(2, 0.0))
     assert [hypothesis.tokens for hypothesis in found] == [(), (7,)]
-    assert [math.exp(hypothesis.score) for hypothesis in found] == pytest.approx([0.3, 0.6 * 0.09], rel=0.02)
+    assert [math.exp(hypothesis.score) for hypothesis in found] == pytest.approx([0.3, 0.7 * 0.1], rel=1e-3)
     assert_same(found, both.ours.translate([[4, 5]], SearchSettings(2, 0.0))[0])
 
 
