@@ -15,10 +15,10 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from agreement import forced_scores
-
 from nmt_cli import Translator, load_run
-from nmt_cli.decoding.engine import Hypothesis
+from nmt_cli.decoding.engine import Hypothesis, hypothesis_score
+from nmt_cli.decoding.forced import forced_log_probabilities
+from nmt_cli.decoding.torch_engine import TorchEngine
 from nmt_cli.evaluation.scores import score_corpus
 from nmt_cli.text.parallel import read_lines
 
@@ -31,6 +31,17 @@ def translated(translator: Translator, lines: list[str], beam: int, alpha: float
     settings = dataclasses.replace(translator.settings, search=search)
     found = list(Translator(translator.engine, translator.source, translator.target, settings).stream(lines))
     return [one.text for one in found], [one.hypotheses[0] if one.hypotheses else None for one in found]
+
+
+def forced_score(translator: Translator, line: str, found: Hypothesis | None, alpha: float) -> float:
+    """Return the score that our model gives a translation, whichever engine found it."""
+    assert isinstance(translator.engine, TorchEngine)
+    if found is None:
+        return 0.0
+    source = translator.fitted(translator.source.encode(line))
+    [scores] = forced_log_probabilities(translator.engine.model, [source], [found.tokens], translator.engine.device)
+    total = scores.sum() if found.ended == "eos" else scores[:-1].sum()
+    return hypothesis_score(float(total), len(found.tokens), alpha)
 
 
 def main() -> int:
@@ -53,11 +64,7 @@ def main() -> int:
         texts, ours = translated(torch, lines, beam, alpha)
         others, theirs = translated(exported, lines, beam, alpha)
         differ = [i for i, (one, other) in enumerate(zip(texts, others, strict=True)) if one != other]
-        scorer = dataclasses.replace(torch.settings, search=dataclasses.replace(torch.settings.search, length_penalty=alpha))
-        judge = Translator(torch.engine, torch.source, torch.target, scorer)
-        chosen = [lines[i] for i in differ]
-        first, second = (forced_scores(judge, chosen, [found[i] for i in differ]) for found in (ours, theirs))
-        gaps = [one - other for one, other in zip(first, second, strict=True)]
+        gaps = [forced_score(torch, lines[i], ours[i], alpha) - forced_score(torch, lines[i], theirs[i], alpha) for i in differ]
         bleus = [
             score_corpus("bleu", found, references, target="fr").score
             for found in (texts, others, translated(small, lines, beam, alpha)[0])

@@ -96,7 +96,7 @@ class CTranslate2:
         self._parallel: bool | None = None
         self._translator: Any = None
         self._how: dict[str, Any] = {}
-        self.versions = version_of("ctranslate2", "sentencepiece")
+        self.versions = version_of("ctranslate2")
 
     def prepare(self, beam: int, setting: Setting) -> None:
         """Load the model for a layout of threads unless it is there."""
@@ -173,7 +173,7 @@ class JoeyNMT:
         model, dataset, arguments = hub._from_pretrained(options.folder)
         self._translator = hub.TranslatorHubInterface(model, dataset, arguments)
         self._beam, self._batch_size = 1, 1
-        self.versions = version_of("joeynmt", "torch", "sentencepiece")
+        self.versions = version_of("joeynmt", "torch")
 
     def prepare(self, beam: int, setting: Setting) -> None:
         """Note beam and batch size."""
