@@ -45,6 +45,10 @@ def make_translator(
         ConfigError: The device is not there, or options do not fit the run or one another.
     """
     settings = options.settings(folder.config().decoding)
+    if options.engine == "ctranslate2" or is_export(folder.path):
+        from nmt_cli.decoding.ct2_engine import check_settings
+
+        check_settings(settings.search)
     source, target = folder.tokenizers()
     engine = _engine(folder, options)
     return Translator(engine, source, target, settings, warn=warn or (lambda _: None), on_progress=on_progress)
