@@ -65,8 +65,8 @@ def test_unknown_words_are_replaced_by_what_they_attend_to(names_run: Path, tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--alignments", "x", "--long-lines", "split"], "do not go with --long-lines split"),
-        (["--replace-unknown", "--long-lines", "split"], "do not go with --long-lines split"),
+        (["--alignments", "x", "--long-lines", "split"], "does not go with --long-lines split"),
+        (["--replace-unknown", "--long-lines", "split"], "does not go with --long-lines split"),
     ],
 )
 def test_what_does_not_go_together(run: Path, options: list[str], message: str) -> None:

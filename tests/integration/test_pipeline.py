@@ -150,6 +150,19 @@ def test_options_that_do_not_go_together(runs: dict[str, Path], tmp_path: Path, 
     assert names_in(tmp_path) == []
 
 
+@pytest.mark.fault("PB-17")
+@pytest.mark.parametrize("beam", ["1", "5"])
+def test_scores_do_not_depend_on_the_batch(run: Path, beam: str) -> None:
+    known = " ".join(SOURCES).split()
+    lines = [" ".join(known[(7 * i + j) % len(known)] for j in range(1 + (11 * i) % 30)) for i in range(20)]
+    assert {1, 30} <= {len(line.split()) for line in lines}
+    one, *others = [records(run, lines, "--beam", beam, "--batch-sentences", size) for size in ("1", "7", "20")]
+    others.append(records(run, lines[::-1], "--beam", beam, "--batch-sentences", "7")[::-1])
+    for other in others:
+        assert [record["score"] for record in other] == pytest.approx([record["score"] for record in one], abs=1e-4)
+        assert [record["translation"] for record in other] == [record["translation"] for record in one]
+
+
 # -- sampling ----------------------------------------------------------------------------------------------------------
 
 
