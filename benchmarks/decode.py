@@ -39,7 +39,6 @@ WORKER = Path(__file__).parent / "peers" / "worker.py"
 TABLES = Path(__file__).parent / "decode_tables.py"
 CORPUS = Path(__file__).parents[1] / "data" / "corpora" / "multi30k"
 PAUSE_SECONDS = 0.5  # threads of the engine before may still be spinning
-WARM_UP_LINES = 100
 Setting = dict[str, Any]
 OURS: list[Setting] = [{"batch_tokens": tokens} for tokens in (256, 512, 1024, 2048, 4096, 8192)]
 SETTINGS: dict[str, list[Setting]] = {  # engine -> batch sizes to try
@@ -151,11 +150,15 @@ class Worker:
     def __init__(self, engine: Engine, threads: int, log: Path, pieces: sentencepiece.SentencePieceProcessor) -> None:
         self._log, self._pieces = log, pieces
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads), "PYTHONUTF8": "1"}
-        pipe = subprocess.PIPE
         with log.open("a", encoding="utf-8") as stream:
             try:
                 self._process = subprocess.Popen(
-                    engine.command, stdin=pipe, stdout=pipe, stderr=stream, env=environment, encoding="utf-8"
+                    engine.command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stream,
+                    env=environment,
+                    encoding="utf-8",
                 )
             except OSError as error:
                 raise WorkerError(str(error)) from None
@@ -256,7 +259,7 @@ class Bench:
         best: dict[str, Setting] = {}
         try:
             for beam in self.beams:
-                worker.run(lines[:WARM_UP_LINES], beam, settings[0])
+                worker.run(lines[:100], beam, settings[0])
                 speeds = [len(lines) / worker.run(lines, beam, setting).seconds for setting in settings]
                 best[str(beam)] = settings[speeds.index(max(speeds))]
                 tried = "; ".join(f"{short(s)}: {speed:.0f}" for s, speed in zip(settings, speeds, strict=True))

@@ -10,7 +10,7 @@ from typing import Any
 from nmt_cli.decoding.engine import Hypothesis
 from nmt_cli.decoding.translator import Translation
 from nmt_cli.text.tokenizers import Tokenizer
-from nmt_cli.text.vocab import EOS, SPECIALS
+from nmt_cli.text.vocab import EOS
 
 
 @dataclass(frozen=True)
@@ -38,41 +38,46 @@ def as_text(line: Translated, target: Tokenizer, n_best: int) -> str:
 def as_json(line: Translated, target: Tokenizer, n_best: int) -> str:
     """Return an object with everything that is known; `n_best` lists the best so many where that is more than one."""
     translation = line.translation
-    parts = [_of(hypothesis, target) for hypothesis in translation.best]
     record: dict[str, Any] = {"line": line.number, "source": line.source, "translation": line.text}
-    if len(parts) == 1:
-        record |= parts[0]
-    else:  # a blank line, or one that was split
-        record["tokens"] = [token for part in parts for token in part["tokens"]]
-        record["log_probabilities"] = [value for part in parts for value in part["log_probabilities"]]
-        record |= {"score": None, "ended": ("limit" if translation.at_limit else "eos") if parts else None}
+    record |= _of(translation.best, target)
     record |= {"cut": translation.cut, "repeats": translation.repeats}
     if n_best > 1:
         record["n_best"] = [
-            {"translation": target.decode(hypothesis.tokens), **_of(hypothesis, target)}
+            {"translation": target.decode(hypothesis.tokens, prefix=translation.prefix), **_of([hypothesis], target)}
             for hypothesis in translation.hypotheses[:n_best]
         ]
     return f"{json.dumps(record, ensure_ascii=False)}\n"
 
 
-def _of(hypothesis: Hypothesis, target: Tokenizer) -> dict[str, Any]:
-    tokens = target.vocabulary.tokens(hypothesis.tokens)
+def _of(parts: Sequence[Hypothesis], target: Tokenizer) -> dict[str, Any]:
+    """Return what is known of a translation: one hypothesis, none for a blank line, or those of the parts of a split one."""
+    tokens = [target.vocabulary.tokens([*part.tokens, EOS] if part.ended == "eos" else part.tokens) for part in parts]
+    score, ended = _outcome(parts)
     return {
-        "tokens": [*tokens, SPECIALS[EOS]] if hypothesis.ended == "eos" else tokens,
-        "log_probabilities": list(hypothesis.token_log_probabilities),
-        "score": hypothesis.score,
-        "ended": hypothesis.ended,
+        "tokens": [token for of_part in tokens for token in of_part],
+        "log_probabilities": [number for part in parts for number in part.token_log_probabilities],
+        "score": score,
+        "ended": ended,
     }
+
+
+def _outcome(parts: Sequence[Hypothesis]) -> tuple[float | None, str | None]:
+    """Return score and how it ended; parts have no score together, and ended as the worst of them."""
+    if not parts:
+        return None, None
+    return parts[0].score if len(parts) == 1 else None, max(part.ended for part in parts)  # `limit` comes after `eos`
 
 
 def as_columns(line: Translated, target: Tokenizer, n_best: int) -> str:
     """Return line number, rank, score, how it ended, source and translation, a row for each of the `n_best` hypotheses."""
-    hypotheses: Sequence[Hypothesis | None] = line.translation.hypotheses[:n_best] or (None,)
+    translation = line.translation
+    others = translation.hypotheses[1:n_best]
+    texts = [line.text, *(target.decode(hypothesis.tokens, prefix=translation.prefix) for hypothesis in others)]
     rows = []
-    for rank, hypothesis in enumerate(hypotheses, start=1):
-        text = line.text if rank == 1 or hypothesis is None else target.decode(hypothesis.tokens)
-        score, ended = ("", "") if hypothesis is None else (f"{hypothesis.score:.6f}", hypothesis.ended)
-        rows.append("\t".join((str(line.number), str(rank), score, ended, _one_cell(line.source), _one_cell(text))))
+    for rank, (parts, text) in enumerate(zip((translation.best, *zip(others)), texts, strict=True), start=1):
+        score, ended = _outcome(parts)
+        told = "" if score is None else f"{score:.6f}"
+        rows.append("\t".join((str(line.number), str(rank), told, ended or "", _one_cell(line.source), _one_cell(text))))
     return "".join(f"{row}\n" for row in rows)
 
 

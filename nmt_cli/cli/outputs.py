@@ -120,9 +120,9 @@ def _locked(path: Path) -> BinaryIO:
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         stream = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
-    try:
+    with contextlib.suppress(OSError):
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        stream.close()
-        raise RunError(f"{path}: another `nmt translate` is writing this file; wait for it, or choose another --out") from None
-    return stream
+        if os.path.samestat(os.fstat(stream.fileno()), os.stat(path)):  # else it has its final name by now
+            return stream
+    stream.close()
+    raise RunError(f"{path}: another `nmt translate` is writing this file; wait for it, or choose another --out")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from nmt_cli import __version__
 from nmt_cli.cli.console import Messages, advance, duration, progress_bar
 from nmt_cli.cli.formats import FORMATS, Translated
 from nmt_cli.cli.loading import make_translator, open_run
@@ -22,8 +23,8 @@ from nmt_cli.cli.outputs import Parts, output
 from nmt_cli.decoding.translator import CHUNK_LINES, Translation, Translator
 from nmt_cli.errors import ConfigError, DataError
 from nmt_cli.runs.exported import is_export, read_record
-from nmt_cli.runs.folder import RunFolder, file_sha256
-from nmt_cli.text.parallel import decode_lines, open_corpus_file
+from nmt_cli.runs.folder import RunFolder
+from nmt_cli.text.parallel import decode_lines, describe_file, open_corpus_file
 
 if TYPE_CHECKING:
     from nmt_cli.cli.attention import AttentionReader
@@ -94,6 +95,8 @@ def check_options(folder: RunFolder, search: SearchOptions, options: TranslateOp
             raise ConfigError(f"{name} reads the attention of one model in torch: leave --ensemble and --engine out")
     if search.n_best > 1 and options.format == "text":
         raise ConfigError("--n-best does not go with --format text, which has a line for each line; use jsonl or tsv")
+    if search.unknown and (search.n_best > 1 or options.prefixes is not None):
+        raise ConfigError("--replace-unknown goes neither with --n-best, whose others keep unknown words, nor with --prefixes")
     if len(options.files) > 1 and (options.prefixes is not None or options.alignments is not None):
         raise ConfigError("--prefixes and --alignments belong to one input file; translate the files one by one")
 
@@ -126,23 +129,29 @@ def _check_outputs(options: TranslateOptions, outs: Sequence[Path | None]) -> No
     read = [*options.files, *([] if options.prefixes is None else [str(options.prefixes)])]
     taken = set()
     for option, path in written:
-        if path.is_dir():
+        real = os.path.realpath(path)
+        if os.path.isdir(path):
             raise ConfigError(f"{option} {path}: expected a file, but it is a folder")
-        if any(name != "-" and os.path.exists(name) and path.exists() and path.samefile(name) for name in read):
+        if _is_plain(path) and any(name != "-" and real == os.path.realpath(name) for name in read):
             raise ConfigError(f"{option} {path}: this is an input file; choose another name")
-        if path.resolve() in taken:
+        if real in taken:
             raise ConfigError(
                 f"{option} {path}: two outputs would be written to this file; use {{stem}} or {{name}}, or another name"
             )
-        if path.is_file() or not path.exists():
-            taken.add(path.resolve())
+        if _is_plain(path):
+            taken.add(real)
+
+
+def _is_plain(path: Path) -> bool:
+    """Return whether a path is a file, or nothing yet: no folder, device or named pipe."""
+    return os.path.isfile(path) or not os.path.exists(path)
 
 
 def _can_be_taken_up(file: str, out: Path, options: TranslateOptions) -> bool:
     """Return whether a job reads and writes ordinary files only, so that it can go on where it was stopped."""
     read = (file,) if options.prefixes is None else (file, options.prefixes)
     written = (out,) if options.alignments is None else (out, options.alignments)
-    return all(os.path.isfile(path) for path in read) and all(path.is_file() or not path.exists() for path in written)
+    return file != "-" and all(os.path.isfile(path) for path in read) and all(map(_is_plain, written))
 
 
 def _filled(template: str, file: str) -> Path:
@@ -155,7 +164,7 @@ def _filled(template: str, file: str) -> Path:
 
 def _total_lines(files: Sequence[str]) -> int | None:
     """Return how many lines there are, for the progress bar; None where it is not worth knowing or cannot be known."""
-    if not sys.stderr.isatty() or not all(os.path.isfile(file) for file in files):
+    if not sys.stderr.isatty() or "-" in files or not all(os.path.isfile(file) for file in files):
         return None
     total = 0
     for file in files:
@@ -172,8 +181,9 @@ def _identity(folder: RunFolder, search: SearchOptions, options: TranslateOption
         else [RunFolder.open(run).checkpoint_identity(search.checkpoint) for run in (folder.path, *search.ensemble)]
     )
     asked = {name: repr(value) for name, value in dataclasses.asdict(search).items() if name != "device"}
-    prefixes = None if options.prefixes is None else file_sha256(options.prefixes)
+    prefixes = None if options.prefixes is None else describe_file(options.prefixes).sha256
     return {
+        "version": __version__,
         "checkpoints": checkpoints,
         "decoding": repr(folder.config().decoding),
         "search": asked,
@@ -239,6 +249,8 @@ class _Source:
 
     def _lines(self, search: SearchOptions, done: int) -> Iterator[list[str]]:
         if self.file == "-":
+            if sys.stdin is None:  # `<&-`
+                raise DataError("standard input: cannot read it: it is closed")
             first = 1
             for chunk in pipe_chunks(sys.stdin.buffer, at_least=search.batch_sentences or 1):
                 yield list(decode_lines(chunk, "standard input", first=first, on_invalid=self.on_invalid))
@@ -282,7 +294,7 @@ class _Job:
         """Write translations to a file that grows as `OUT.part`, and go on with one that the same job left."""
         finals = [out] if self.options.alignments is None else [out, self.options.alignments]
         counts, started = _Counts(), time.monotonic()
-        with Parts(finals, {**identity, "input": file_sha256(Path(source.file))}) as parts:
+        with Parts(finals, {**identity, "input": describe_file(source.file).sha256}) as parts:
             before = parts.lines
             if before:
                 counts = _Counts(**parts.counts)
@@ -320,10 +332,12 @@ class _Job:
     ) -> tuple[list[str], str]:
         from nmt_cli.inspection.alignment import pharaoh
 
-        records = list(reader.records_of(lines, translations))
-        texts = [reader.without_unknown(record) if self.search.unknown else record.translation for record in records]
-        links = "" if self.options.alignments is None else "".join(f"{pharaoh(reader.links(record))}\n" for record in records)
-        return texts, links
+        texts, links = [], []
+        for record in reader.records_of(lines, translations):  # the maps of all lines at once would fill the memory
+            texts.append(reader.without_unknown(record) if self.search.unknown else record.translation)
+            if self.options.alignments is not None:
+                links.append(f"{pharaoh(reader.links(record))}\n")
+        return texts, "".join(links)
 
 
 def _reader(translator: Translator, words: bool) -> AttentionReader:

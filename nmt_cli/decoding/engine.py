@@ -52,7 +52,7 @@ class SearchSettings:
     Args:
         beam_size: Hypotheses kept at each step; 1 is greedy search. With `sampling`, the hypotheses drawn for each sentence.
         length_penalty: alpha of the score.
-        max_length: Most tokens of a translation, end mark included; None: 2 x source + 10.
+        max_length: Most tokens of a translation, end mark included; None: 2 x source + 10 (and room for `min_length`).
         unknown: Whether the unknown token may be part of a translation (for those who replace it).
         length_penalty_kind: `length`: max(1, length)^alpha; `gnmt`: ((5 + length) / 6)^alpha (Wu et al. 2016, equation 14).
         stopping: `beam-full`: a sentence is done when `beam_size` hypotheses have ended; `exact`: when no live one can still
@@ -77,7 +77,7 @@ class SearchSettings:
 
     def limit(self, source_tokens: int) -> int:
         """Return the most target tokens, end mark included, for a source of so many tokens with its end mark."""
-        return self.max_length if self.max_length is not None else 2 * source_tokens + 10
+        return self.max_length if self.max_length is not None else max(2 * source_tokens + 10, self.min_length + 1)
 
     def score(self, log_probability: float, length: int) -> float:
         """Return the score of a hypothesis of `length` tokens, the end mark not counted."""

@@ -12,7 +12,6 @@ from typing import Literal
 from nmt_cli.decoding.engine import Engine, Hypothesis, SearchSettings
 from nmt_cli.errors import DataError
 from nmt_cli.text.tokenizers import Tokenizer
-from nmt_cli.text.vocab import UNK
 
 CHUNK_LINES = 4096
 
@@ -26,12 +25,14 @@ class Translation:
         hypotheses: Best first; none for a blank line, several pieces' best ones for a line that was split.
         cut: Whether the line was longer than the limit, and cut or split.
         is_split: Whether `hypotheses` are those of several parts.
+        prefix: What the translation had to begin with, as tokens: words that the model does not know have no id.
     """
 
     text: str
     hypotheses: tuple[Hypothesis, ...] = ()
     cut: bool = False
     is_split: bool = False
+    prefix: tuple[str, ...] = ()
 
     @property
     def best(self) -> tuple[Hypothesis, ...]:
@@ -137,7 +138,7 @@ class Translator:
             fitting = self._fit(ids, first_line + index)
             cut[index] = sum(map(len, fitting)) < len(ids) or len(fitting) > 1
             parts += [(index, part) for part in fitting]
-        forced = None if prefixes is None else [self.target.encode(prefixes[index]) for index, _ in parts]
+        forced = None if prefixes is None else self._forced(prefixes, [index for index, _ in parts], first_line)
         found: list[list[Hypothesis]] = [[] for _ in parts]
         waiting = Counter(index for index, _ in parts)  # parts of each line that are not translated yet
         self.report(len(lines) - len(waiting))
@@ -159,13 +160,29 @@ class Translator:
         of_line: list[list[list[Hypothesis]]] = [[] for _ in lines]
         for (index, _), of_part in zip(parts, found, strict=True):
             of_line[index].append(of_part)
-        return [self._join(*line) for line in zip(of_line, cut, prefixes or [""] * len(lines), strict=True)]
+        begin = [()] * len(lines) if prefixes is None else [tuple(self.target.split(prefix)) for prefix in prefixes]
+        return [self._join(*line) for line in zip(of_line, cut, begin, strict=True)]
+
+    def _forced(self, prefixes: Sequence[str], lines: Sequence[int], first_line: int) -> list[list[int]]:
+        """Return what the translation of each part has to begin with: of the parts of one line, the first one only."""
+        forced = [
+            [] if place and lines[place - 1] == line else self.target.encode(prefixes[line]) for place, line in enumerate(lines)
+        ]
+        limit = self.engine.max_source_tokens
+        for line, ids in zip(lines, forced, strict=True):
+            if limit is not None and len(ids) + 1 > limit:
+                raise DataError(
+                    f"line {first_line + line}: the prefix has {len(ids) + 1} tokens with an end mark, more than the limit of "
+                    f"{limit} of this model; shorten it"
+                )
+        return forced
 
     def _in_turn(
         self, translated: Callable[[Sequence[int]], list[list[Hypothesis]]], batches: Iterable[Sequence[int]]
     ) -> Iterator[tuple[Sequence[int], list[list[Hypothesis]]]]:
         """Yield each batch and what `translated` gives for it, in order; as many at once as the engine has workers."""
-        if self.engine.workers == 1:
+        batches = list(batches)
+        if self.engine.workers == 1 or len(batches) == 1:
             yield from ((batch, translated(batch)) for batch in batches)
             return
         with ThreadPoolExecutor(self.engine.workers) as pool:
@@ -186,18 +203,12 @@ class Translator:
         if self._on_progress and lines:
             self._on_progress(lines)
 
-    def _join(self, parts: Sequence[Sequence[Hypothesis]], cut: bool, prefix: str) -> Translation:
+    def _join(self, parts: Sequence[Sequence[Hypothesis]], cut: bool, prefix: tuple[str, ...]) -> Translation:
         """Return the translation of a line from the hypotheses of its parts: none, one, or several after a split."""
         best = [hypotheses[0] for hypotheses in parts if hypotheses]
-        text = " ".join(filter(None, (self.text(hypothesis, prefix) for hypothesis in best)))
-        return Translation(text, tuple(parts[0]) if len(parts) == 1 else tuple(best), cut, len(parts) > 1)
-
-    def text(self, hypothesis: Hypothesis, prefix: str = "") -> str:
-        """Return the text of a hypothesis; a prefix that holds unknown words stands in it as it was given."""
-        forced = self.target.encode(prefix)
-        if UNK not in forced:
-            return self.target.decode(hypothesis.tokens)
-        return " ".join((*prefix.split(), *self.target.decode(hypothesis.tokens[len(forced) :]).split()))
+        texts = [self.target.decode(one.tokens, prefix=() if place else prefix) for place, one in enumerate(best)]
+        hypotheses = tuple(parts[0]) if len(parts) == 1 else tuple(best)
+        return Translation(" ".join(filter(None, texts)), hypotheses, cut, len(parts) > 1, prefix)
 
     @property
     def max_source_tokens(self) -> int:

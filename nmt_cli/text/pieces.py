@@ -156,9 +156,14 @@ class PieceTokenizer:
         """Return the ids of a raw line."""
         return [self._ours[i] for i in self._processor.EncodeAsIds(_prepare(line, self._settings))]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids in one line; special ids other than unknown are left out."""
-        text: str = self._processor.DecodeIds([self._theirs[i] for i in ids if i not in {PAD, BOS, EOS}])
+    def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
+        """Return the text of ids in one line; special ids but for unknown are left out, `prefix` stands for the first ones."""
+        theirs = [self._theirs[i] for i in ids[len(prefix) :] if i not in {PAD, BOS, EOS}]
+        text: str = (
+            self._processor.DecodePieces([*prefix, *map(self._processor.IdToPiece, theirs)])
+            if prefix
+            else self._processor.DecodeIds(theirs)
+        )
         return " ".join(text.split())  # a model brought along may have a piece that is a line end
 
     def settings(self) -> dict[str, object]:

@@ -32,8 +32,8 @@ class Tokenizer(Protocol):
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line; `UNK` for unknown tokens."""
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the plain text of ids. Special ids other than unknown are left out."""
+    def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
+        """Return the plain text of ids. Special ids other than unknown are left out; `prefix` stands for the first of them."""
 
     def settings(self) -> dict[str, object]:
         """Return what, beside the stored file, makes this tokenizer again."""
@@ -107,9 +107,9 @@ class WordTokenizer:
         """Return the ids of a raw line."""
         return self.vocabulary.ids(self.split(line))
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
         """Return the words of ids with single spaces, and with marks written as the training text mostly did."""
-        return self.join(self.vocabulary.tokens(i for i in ids if i == UNK or i >= len(SPECIALS)))
+        return self.join([*prefix, *self.vocabulary.tokens(i for i in ids[len(prefix) :] if i == UNK or i >= len(SPECIALS))])
 
     def join(self, words: Iterable[str]) -> str:
         """Return words as text, as `decode` does."""
@@ -197,9 +197,9 @@ class CharTokenizer:
         """Return the ids of a raw line."""
         return self.vocabulary.ids(self.split(line))
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
         """Return the text of ids."""
-        tokens = self.vocabulary.tokens(i for i in ids if i == UNK or i >= len(SPECIALS))
+        tokens = [*prefix, *self.vocabulary.tokens(i for i in ids[len(prefix) :] if i == UNK or i >= len(SPECIALS))]
         return " ".join("".join(tokens).replace(SPACE_SIGN, " ").split())
 
     def settings(self) -> dict[str, object]:

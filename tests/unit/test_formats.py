@@ -88,6 +88,22 @@ def test_an_object_of_a_translation_without_words() -> None:
     assert (loaded["translation"], loaded["tokens"], loaded["log_probabilities"]) == ("", ["<eos>"], [-1.0])
 
 
+def test_an_object_of_a_line_that_was_split() -> None:
+    loaded = record(line(Translation("le chat dort le chat", (BEST, SECOND), cut=True, is_split=True)))
+    assert loaded["tokens"] == ["le", "chat", "dort", "<eos>", "le", "chat"]
+    assert loaded["log_probabilities"] == [-1.0, -2.0, -3.0, -4.0, -1.0, -2.0]
+    assert (loaded["score"], loaded["ended"]) == (None, "limit")
+    assert rows(line(Translation("a b", (BEST, SECOND), is_split=True))) == [["7", "1", "", "limit", "the cat", "a b"]]
+    assert rows(line(Translation("a b", (BEST, BEST), is_split=True))) == [["7", "1", "", "eos", "the cat", "a b"]]
+
+
+def test_unknown_words_of_a_prefix_are_kept_in_all_of_the_best_few() -> None:
+    hypotheses = (hypothesis("un chat", -1.0), hypothesis("un chien", -2.0))
+    translated = line(Translation("un chat", hypotheses, prefix=("un",)))
+    assert [few["translation"] for few in record(translated, n_best=2)["n_best"]] == ["un chat", "un <unk>"]
+    assert [row[5] for row in rows(translated, n_best=2)] == ["un chat", "un <unk>"]
+
+
 @pytest.mark.fault("PB-18")
 def test_an_object_of_a_blank_line() -> None:
     nothing: dict[str, Any] = {

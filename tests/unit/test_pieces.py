@@ -142,3 +142,14 @@ def test_a_foreign_model_keeps_our_ids() -> None:
         assert ours.split(line) == theirs.EncodeAsPieces(line)
         assert ours.encode(line) == [i + 1 for i in theirs.EncodeAsIds(line)]
         assert ours.decode(ours.encode(line)) == line
+
+
+@pytest.mark.parametrize("model_type", KINDS)
+def test_a_prefix_stands_in_the_text_as_it_was_given(model_type: str) -> None:
+    tokenizer = learn(model_type)
+    prefix = tokenizer.split("Le Ж")
+    ids = tokenizer.encode("Le Ж")
+    assert UNK in ids
+    assert len(prefix) == len(ids)
+    assert tokenizer.decode([*ids, *tokenizer.encode("chat")], prefix=prefix) == "Le Ж chat"
+    assert tokenizer.decode(ids, prefix=prefix) == "Le Ж"

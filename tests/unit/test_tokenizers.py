@@ -273,3 +273,11 @@ def test_a_missing_file_is_named(name: str, tmp_path: Path) -> None:
     (saved(examples()[0], tmp_path) / name).unlink()
     with pytest.raises(DataError, match=f"{name}: cannot read this file"):
         load_tokenizer(tmp_path, "source")
+
+
+def test_a_prefix_stands_in_the_text_as_it_was_given() -> None:
+    words = train_tokenizer("word", ["Je vois l'eau."], space_before=".", space_after="'")
+    assert words.decode([UNK, *words.encode("vois .")], prefix=["Zoé"]) == "Zoé vois."
+    assert words.decode([UNK, *words.encode("eau")], prefix=["d'"]) == "d'eau"
+    characters = train_tokenizer("char", ["voir"])
+    assert characters.decode([UNK, *characters.encode("oi")], prefix=["Z"]) == "Zoi"

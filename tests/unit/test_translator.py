@@ -234,7 +234,33 @@ def test_each_line_has_its_prefix_and_its_number() -> None:
     bench.translator.translate_chunk(["a b c d e", "", "x y"], first_line=7, prefixes=["A B", "C", ""])
     assert bench.engine.batches == [[tuple(WORDS.encode(part)) for part in ("a b c", "d e", "x y")]]
     assert bench.engine.lines == [7, 7, 9]
-    assert bench.engine.prefixes == [tuple(UPPER.encode("A B"))] * 2 + [()]
+    assert bench.engine.prefixes == [tuple(UPPER.encode("A B")), (), ()]  # of the parts of one line, the first one only
+
+
+def test_unknown_words_of_a_prefix_are_kept() -> None:
+    class Echo(TurningEngine):
+        def translate(
+            self,
+            sources: Sequence[Sequence[int]],
+            settings: SearchSettings,
+            *,
+            prefixes: Sequence[Sequence[int]] | None = None,
+            lines: Sequence[int] | None = None,
+        ) -> list[list[Hypothesis]]:
+            assert prefixes is not None
+            return [[Hypothesis((*prefix, *UPPER.encode("Z")), -1.0, -1.0, "eos")] for prefix in prefixes]
+
+    translator = Translator(Echo(), WORDS, UPPER, TranslatorSettings())
+    found = translator.translate_chunk(["a", "b", "c"], prefixes=["odd A <unk>", "B", ""])
+    assert [translation.text for translation in found] == ["odd A <unk> Z", "B Z", "Z"]
+
+
+@pytest.mark.fault("PB-10")
+def test_a_prefix_above_the_limit_of_the_model_is_an_error() -> None:
+    bench = Bench(model_limit=4)
+    with pytest.raises(DataError, match="line 8: the prefix has 5 tokens with an end mark, more than the limit of 4"):
+        bench.translator.translate_chunk(["a", "b"], first_line=7, prefixes=["A B C", "A B C D"])
+    assert bench.engine.batches == []
 
 
 # -- loops, limits, cuts ---
