@@ -28,6 +28,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import sacrebleu
@@ -153,12 +154,7 @@ class Worker:
         with log.open("a", encoding="utf-8") as stream:
             try:
                 self._process = subprocess.Popen(
-                    engine.command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=stream,
-                    env=environment,
-                    encoding="utf-8",
+                    engine.command, stdin=PIPE, stdout=PIPE, stderr=stream, env=environment, encoding="utf-8"
                 )
             except OSError as error:
                 raise WorkerError(str(error)) from None
