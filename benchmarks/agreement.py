@@ -21,10 +21,10 @@ import torch
 
 from nmt_cli import Translator, load_run
 from nmt_cli.decoding.engine import Hypothesis, hypothesis_score
+from nmt_cli.decoding.forced import forced_log_probabilities
 from nmt_cli.decoding.search import NEVER
 from nmt_cli.decoding.torch_engine import TorchEngine
 from nmt_cli.models.interface import Seq2Seq
-from nmt_cli.text.batching import pad
 from nmt_cli.text.parallel import read_lines
 from nmt_cli.text.vocab import BOS, EOS
 
@@ -63,7 +63,6 @@ def plain_greedy(translator: Translator, line: str) -> tuple[int, ...]:
     return tuple(target)
 
 
-@torch.inference_mode()
 def forced_scores(translator: Translator, lines: list[str], found: list[Hypothesis | None]) -> list[float]:
     """Return the score of each hypothesis from one pass over it; 0 for a blank line."""
     model, alpha = model_of(translator), translator.settings.search.length_penalty
@@ -71,13 +70,11 @@ def forced_scores(translator: Translator, lines: list[str], found: list[Hypothes
     work = [(index, hypothesis) for index, hypothesis in enumerate(found) if hypothesis is not None]
     for start in range(0, len(work), 50):
         part = work[start : start + 50]
-        ids, visible = pad([[*translator.fitted(translator.source.encode(lines[index])), EOS] for index, _ in part])
-        outputs = [[*h.tokens, EOS] if h.ended == "eos" else list(h.tokens) for _, h in part]
-        target_in, _ = pad([[BOS, *output[:-1]] for output in outputs])
-        log_probabilities = model.decoder.project(model(ids, visible, target_in).hidden).log_softmax(dim=-1)
-        for row, ((index, hypothesis), output) in enumerate(zip(part, outputs, strict=True)):
-            total = sum(float(log_probabilities[row, step, token]) for step, token in enumerate(output))
-            scores[index] = hypothesis_score(total, len(hypothesis.tokens), alpha)
+        sources = [translator.fitted(translator.source.encode(lines[index])) for index, _ in part]
+        rows = forced_log_probabilities(model, sources, [h.tokens for _, h in part], torch.device("cpu"))
+        for (index, hypothesis), row in zip(part, rows, strict=True):
+            total = row.sum() if hypothesis.ended == "eos" else row[:-1].sum()
+            scores[index] = hypothesis_score(float(total), len(hypothesis.tokens), alpha)
     return scores
 
 

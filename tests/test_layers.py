@@ -28,6 +28,7 @@ TORCH_FREE = (
     "cli.options",
     "cli.loading",
     "cli.formats",
+    "cli.inputs",
     "cli.outputs",
     "cli.translate",
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,20 +12,18 @@ from pathlib import Path
 from typing import Literal
 
 from nmt_cli.cli.console import Messages, advance, progress_bar
+from nmt_cli.cli.inputs import STANDARD_INPUT, line_chunks
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.cli.outputs import output
 from nmt_cli.cli.torch_loading import load_model
-from nmt_cli.cli.translate import pipe_chunks
 from nmt_cli.decoding.engine import SearchSettings
 from nmt_cli.decoding.forced import ForcedScorer, ScoredLine, perplexity
-from nmt_cli.decoding.translator import CHUNK_LINES
 from nmt_cli.devices import choose_device, prepare_device
 from nmt_cli.errors import ConfigError, DataError
 from nmt_cli.runs.folder import RunFolder
 from nmt_cli.text.parallel import decode_lines, open_corpus_file
 
 DECIMALS = 6
-STANDARD_INPUT = "-"
 
 
 def run_score(
@@ -152,7 +149,7 @@ def paired_chunks(source: str, target: str) -> Iterator[list[tuple[str, str]]]:
     done = 0
     with open_corpus_file(target) as stream:
         others = decode_lines(stream, target)
-        chunks = _chunks(source)
+        chunks = line_chunks(source)
         for chunk in chunks:
             partners = list(itertools.islice(others, len(chunk)))
             if len(partners) < len(chunk):
@@ -162,19 +159,6 @@ def paired_chunks(source: str, target: str) -> Iterator[list[tuple[str, str]]]:
             done += len(chunk)
         if rest := sum(1 for _ in others):
             raise _different(source, done, target, done + rest)
-
-
-def _chunks(path: str) -> Iterator[list[str]]:
-    if path == STANDARD_INPUT:
-        first = 1
-        for block in pipe_chunks(sys.stdin.buffer):
-            yield list(decode_lines(block, "standard input", first=first))
-            first += len(block)
-        return
-    with open_corpus_file(path) as stream:
-        lines = decode_lines(stream, path)
-        while chunk := list(itertools.islice(lines, CHUNK_LINES)):
-            yield chunk
 
 
 def _different(source: str, source_lines: int, target: str, target_lines: int) -> DataError:

@@ -6,21 +6,21 @@ import contextlib
 import dataclasses
 import itertools
 import os
-import select
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from nmt_cli import __version__
 from nmt_cli.cli.console import Messages, advance, duration, progress_bar
 from nmt_cli.cli.formats import FORMATS, Translated
+from nmt_cli.cli.inputs import STANDARD_INPUT, line_chunks
 from nmt_cli.cli.loading import make_translator, open_run
 from nmt_cli.cli.options import SearchOptions
 from nmt_cli.cli.outputs import Parts, output
-from nmt_cli.decoding.translator import CHUNK_LINES, Translation, Translator
+from nmt_cli.decoding.translator import Translation, Translator
 from nmt_cli.errors import ConfigError, DataError
 from nmt_cli.runs.exported import is_export, read_record
 from nmt_cli.runs.folder import RunFolder
@@ -28,9 +28,6 @@ from nmt_cli.text.parallel import decode_lines, describe_file, open_corpus_file
 
 if TYPE_CHECKING:
     from nmt_cli.cli.attention import AttentionReader
-
-MAX_LINE_BYTES = 1 << 24
-"""A pipe whose line is longer than this is no text, and would fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ def _check_outputs(options: TranslateOptions, outs: Sequence[Path | None]) -> No
         real = os.path.realpath(path)
         if os.path.isdir(path):
             raise ConfigError(f"{option} {path}: expected a file, but it is a folder")
-        if _is_plain(path) and any(name != "-" and real == os.path.realpath(name) for name in read):
+        if _is_plain(path) and any(name != STANDARD_INPUT and real == os.path.realpath(name) for name in read):
             raise ConfigError(f"{option} {path}: this is an input file; choose another name")
         if real in taken:
             raise ConfigError(
@@ -151,7 +148,7 @@ def _can_be_taken_up(file: str, out: Path, options: TranslateOptions) -> bool:
     """Return whether a job reads and writes ordinary files only, so that it can go on where it was stopped."""
     read = (file,) if options.prefixes is None else (file, options.prefixes)
     written = (out,) if options.alignments is None else (out, options.alignments)
-    return file != "-" and all(os.path.isfile(path) for path in read) and all(map(_is_plain, written))
+    return file != STANDARD_INPUT and all(os.path.isfile(path) for path in read) and all(map(_is_plain, written))
 
 
 def _filled(template: str, file: str) -> Path:
@@ -164,7 +161,7 @@ def _filled(template: str, file: str) -> Path:
 
 def _total_lines(files: Sequence[str]) -> int | None:
     """Return how many lines there are, for the progress bar; None where it is not worth knowing or cannot be known."""
-    if not sys.stderr.isatty() or "-" in files or not all(os.path.isfile(file) for file in files):
+    if not sys.stderr.isatty() or STANDARD_INPUT in files or not all(os.path.isfile(file) for file in files):
         return None
     total = 0
     for file in files:
@@ -239,27 +236,14 @@ class _Source:
             if self.options.prefixes is not None:
                 name = str(self.options.prefixes)
                 prefixes = itertools.islice(decode_lines(stack.enter_context(open_corpus_file(name)), name), done, None)
-            for lines in self._lines(search, done):
+            at_least = search.batch_sentences or 1
+            for lines in line_chunks(self.file, at_least=at_least, done=done, on_invalid=self.on_invalid):
                 forced = None if prefixes is None else list(itertools.islice(prefixes, len(lines)))
                 if forced is not None and len(forced) < len(lines):
                     raise DataError(f"{self.options.prefixes}: expected a prefix for each line of input, but it ends too early")
                 yield lines, forced
             if prefixes is not None and next(prefixes, None) is not None:
                 raise DataError(f"{self.options.prefixes}: expected a prefix for each line of input, but it has more lines")
-
-    def _lines(self, search: SearchOptions, done: int) -> Iterator[list[str]]:
-        if self.file == "-":
-            if sys.stdin is None:  # `<&-`
-                raise DataError("standard input: cannot read it: it is closed")
-            first = 1
-            for chunk in pipe_chunks(sys.stdin.buffer, at_least=search.batch_sentences or 1):
-                yield list(decode_lines(chunk, "standard input", first=first, on_invalid=self.on_invalid))
-                first += len(chunk)
-            return
-        with open_corpus_file(self.file) as stream:
-            lines = itertools.islice(decode_lines(stream, self.file, on_invalid=self.on_invalid), done, None)
-            while some := list(itertools.islice(lines, CHUNK_LINES)):
-                yield some
 
 
 class _Job:
@@ -344,37 +328,3 @@ def _reader(translator: Translator, words: bool) -> AttentionReader:
     from nmt_cli.cli.attention import AttentionReader
 
     return AttentionReader(translator, words=words)
-
-
-def pipe_chunks(stream: BinaryIO, *, at_least: int = 1) -> Iterator[list[bytes]]:
-    """Yield the byte lines that are at hand, waiting only for `at_least` so many: a line is answered before the next one comes.
-
-    Raises:
-        DataError: A line is longer than 16 MiB.
-    """
-    handle = stream.fileno()
-    lines: list[bytes] = []
-    pending: list[bytes] = []  # blocks of the line that has not ended yet
-    done = held = 0
-    while block := os.read(handle, 1 << 16):
-        first, *rest = block.split(b"\n")
-        pending.append(first)
-        if rest:
-            lines += [b"".join(pending), *rest[:-1]]
-            pending = [rest[-1]]
-        held += len(block)
-        if sum(map(len, pending)) > MAX_LINE_BYTES:
-            raise DataError(f"standard input:{done + len(lines) + 1}: expected text, but this line is longer than 16 MiB")
-        while len(lines) >= CHUNK_LINES:
-            done += CHUNK_LINES
-            yield lines[:CHUNK_LINES]
-            lines, held = lines[CHUNK_LINES:], 0
-        enough = len(lines) >= at_least and not select.select([handle], [], [], 0)[0]
-        if lines and (enough or held > MAX_LINE_BYTES):
-            done += len(lines)
-            yield lines
-            lines, held = [], 0
-    if any(pending):
-        lines.append(b"".join(pending))
-    if lines:
-        yield lines

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import nmt_cli.cli.attention
+import nmt_cli.cli.inputs as inputs
 import nmt_cli.cli.torch_loading  # noqa: F401 - so that forks find them imported
-import nmt_cli.cli.translate as command
 from nmt_cli.cli.outputs import Parts
 from nmt_cli.decoding import translator as translator_module
 from nmt_cli.errors import DataError
@@ -385,7 +385,7 @@ def test_a_named_pipe_for_alignments_stays_one(runs: dict[str, Path], tmp_path: 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take up jobs at every fourth line."""
-    monkeypatch.setattr(command, "CHUNK_LINES", 4)
+    monkeypatch.setattr(inputs, "CHUNK_LINES", 4)
     monkeypatch.setattr(translator_module, "CHUNK_LINES", 4)
 
 
@@ -648,7 +648,7 @@ def piped(*blocks: bytes) -> Iterator[Any]:
 @pytest.mark.parametrize("at_least", [1, 2, 100])
 def test_a_pipe_gives_its_lines(text: bytes, lines: list[bytes], at_least: int) -> None:
     with piped(text) as stream:
-        chunks = list(command.pipe_chunks(stream, at_least=at_least))
+        chunks = list(inputs.pipe_chunks(stream, at_least=at_least))
     assert [line for chunk in chunks for line in chunk] == lines
     assert all(chunks)
 
@@ -656,24 +656,24 @@ def test_a_pipe_gives_its_lines(text: bytes, lines: list[bytes], at_least: int) 
 @pytest.mark.usefixtures("small_chunks")
 def test_a_pipe_gives_no_more_lines_at_once_than_a_chunk_has() -> None:
     with piped(b"a\n" * 11) as stream:
-        assert [len(chunk) for chunk in command.pipe_chunks(stream)] == [4, 4, 3]
+        assert [len(chunk) for chunk in inputs.pipe_chunks(stream)] == [4, 4, 3]
 
 
 def test_a_line_without_end_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "MAX_LINE_BYTES", 10)
+    monkeypatch.setattr(inputs, "MAX_LINE_BYTES", 10)
     with piped(b"0123456789\nab\n0123456789") as stream:
-        assert [line for chunk in command.pipe_chunks(stream) for line in chunk][-1] == b"0123456789"
+        assert [line for chunk in inputs.pipe_chunks(stream) for line in chunk][-1] == b"0123456789"
     with (
         piped(b"a\nb\n0123456789x") as stream,
         pytest.raises(DataError, match="standard input:3: expected text, but this line"),
     ):
-        list(command.pipe_chunks(stream))
+        list(inputs.pipe_chunks(stream))
 
 
 def test_long_lines_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "MAX_LINE_BYTES", 70_000)
+    monkeypatch.setattr(inputs, "MAX_LINE_BYTES", 70_000)
     (tmp_path / "in.txt").write_bytes((b"x" * 999 + b"\n") * 500)
     with open(tmp_path / "in.txt", "rb") as stream:  # there is always more at hand
-        sizes = [len(chunk) for chunk in command.pipe_chunks(stream)]
+        sizes = [len(chunk) for chunk in inputs.pipe_chunks(stream)]
     assert sum(sizes) == 500
     assert max(sizes) < 200
