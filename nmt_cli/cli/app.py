@@ -122,7 +122,9 @@ def translate(
     files: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[FILE]…", help="Text to translate, a sentence a line; .gz too; - is standard input.", show_default="-"
+            metavar="FILE",
+            help="Text to translate, a sentence a line; .gz too. Default: -, standard input.",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[
