@@ -410,6 +410,8 @@ def killed() -> None:
 
 
 def interrupted() -> None:
+    # whoever starts the tests in the background of a script hands down a signal that is ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.raise_signal(signal.SIGINT)
 
 
