@@ -80,6 +80,18 @@ class KeysValues:
         """Return the sentences `order` `(B',)`."""
         return KeysValues(self.keys.index_select(0, order), self.values.index_select(0, order))
 
+    def pick(self, sentences: Tensor, positions: Tensor, room: int) -> KeysValues:
+        """Return of the sentences `(B',)` the positions `(B', S')`, with room for so many more behind them."""
+        stored = (self.keys, self.values) if self.room is None else (self.room.keys, self.room.values)
+        _, heads, size, width = stored[0].shape
+        kept = positions.shape[1]
+        padded = torch.cat((positions, positions[:, :1].expand(-1, room)), dim=1)  # the room must hold something
+        starts = (sentences.unsqueeze(1) * heads + torch.arange(heads, device=sentences.device)) * size  # (B', H)
+        rows = (starts.unsqueeze(2) + padded.unsqueeze(1)).flatten()  # of all (B x H x S) vectors
+        shape = (len(sentences), heads, kept + room, width)
+        keys, values = (part.reshape(-1, width).index_select(0, rows).view(shape) for part in stored)
+        return KeysValues(keys[:, :, :kept], values[:, :, :kept], Room(keys, values, filled=kept))
+
 
 class MultiHeadAttention(nn.Module):
     """h attentions of width D/h in parallel, joined and projected once more.

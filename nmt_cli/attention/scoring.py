@@ -51,7 +51,7 @@ class AdditiveScore(Score):
 
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
         """Return scores `(B, T, S)`."""
-        features = torch.tanh(self.query_layer(queries).unsqueeze(2) + prepared.unsqueeze(1))  # (B, T, S, A)
+        features = (self.query_layer(queries).unsqueeze(2) + prepared.unsqueeze(1)).tanh_()  # (B, T, S, A)
         return torch.matmul(features, self.value_layer.weight[0])  # (B, T, S, A) -> (B, T, S)
 
 

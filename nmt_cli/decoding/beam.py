@@ -20,7 +20,7 @@ from nmt_cli.decoding.search import Constraints, Draws, Steps, best_continuation
 from nmt_cli.models.interface import Encoded, Seq2Seq
 from nmt_cli.text.vocab import BOS, EOS
 
-BLOCK_ROWS = 256
+BLOCK_ROWS = 512
 """Hypotheses whose next tokens are ranked at once: few enough to stay in a CPU's cache until the best have been found."""
 LIVE_SHARE = 0.9
 """Sentences that are done leave the batch when less than this share of it is at work: moving the others costs time too."""

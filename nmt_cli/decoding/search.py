@@ -6,18 +6,21 @@ Nothing of a model is seen but its interface.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from nmt_cli.decoding.engine import Sampling, SearchSettings
-from nmt_cli.models.interface import DecoderState, Encoded, Seq2Seq
+from nmt_cli.models.interface import Decoder, DecoderState, Encoded, Seq2Seq
 from nmt_cli.text.vocab import BOS, EOS, PAD, UNK
 
 NEVER = (PAD, UNK, BOS)
 """Tokens that no translation contains, but for the unknown token where it is asked for."""
+TURNED_FROM = 16
+"""Sentences of a batch from which on the output layer's weight is turned round once for all steps."""
 BLOCK = 64
 """Tokens of the vocabulary whose largest is found first, when the best few of all are looked for."""
 
@@ -32,6 +35,7 @@ class Steps:
 
     def __init__(self, models: Sequence[Seq2Seq], encoded: Sequence[Encoded]) -> None:
         self._models = models
+        self._projections = [_projection(model.decoder, len(encoded[0].memory)) for model in models]
         self._states: list[DecoderState] = [model.decoder.start(memory) for model, memory in zip(models, encoded, strict=True)]
 
     def advance(self, last: Tensor) -> list[Tensor]:
@@ -53,8 +57,8 @@ class Steps:
             repetition: Tokens so far of these rows `(n, T)`, and what their logits are divided by.
         """
         found = []
-        for model, states in zip(self._models, hidden, strict=True):
-            logits = model.decoder.project(states[rows]).float()
+        for project, states in zip(self._projections, hidden, strict=True):
+            logits = project(states[rows]).float()
             found.append((logits if repetition is None else _less_of(logits, *repetition)).log_softmax(dim=1))
         if len(found) == 1:
             return found[0]
@@ -63,6 +67,22 @@ class Steps:
     def reorder(self, order: Tensor, beams: int) -> None:
         """Go on with the rows `order`, `beams` for each sentence; see `DecoderState.reorder`."""
         self._states = [state.reorder(order, beams) for state in self._states]
+
+
+def _projection(decoder: Decoder, sentences: int) -> Callable[[Tensor], Tensor]:
+    """Return what gives the logits `(n, V)` of hidden states `(n, D)`.
+
+    A CPU multiplies faster by a weight that lies the other way round, up to 1.2 times with few rows; turning it round pays
+    where there are some sentences to translate. The bias is one more row of it, for a hidden state that is always 1.
+    """
+    weight, bias = decoder.output_layer
+    if weight.device.type != "cpu" or torch.is_autocast_enabled("cpu") or sentences < TURNED_FROM:
+        return decoder.project
+    if bias is None:
+        turned = weight.t().contiguous()  # (V, D) -> (D, V)
+        return lambda hidden: hidden @ turned
+    joined = torch.cat((weight.t(), bias.unsqueeze(0)))  # (V, D), (V,) -> (D + 1, V)
+    return lambda hidden: functional.pad(hidden, (0, 1), value=1.0) @ joined
 
 
 def _less_of(logits: Tensor, tokens: Tensor, penalty: float) -> Tensor:

@@ -35,7 +35,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `(…, D)` of `(…, D)`."""
-        result: Tensor = self.outer(self.dropout(self.inner(x).relu()))
+        result: Tensor = self.outer(self.dropout(self.inner(x).relu_()))
         return result
 
 
@@ -165,12 +165,17 @@ class TransformerEncoder(Encoder):
         return Encoded(self.norm(x), source_visible, weights=weights)
 
 
+TIDY_STEPS = 4
+"""Steps after which what no hypothesis came by is left out of the past."""
+
+
 @dataclass(frozen=True)
 class TransformerState:
     """Keys and values of each layer: of the target so far (None before the first token), and of the source.
 
     The hypotheses of a sentence share their storage: each step adds a position to the past for each row, and `ancestry` says
-    which of all these positions a hypothesis came by. So a beam goes on without anything being copied.
+    which of all these positions a hypothesis came by. So a beam goes on without anything being copied; every few steps what
+    no hypothesis came by is left out.
 
     Args:
         past: `(B, H, positions, K)` of each layer, B sentences.
@@ -192,20 +197,36 @@ class TransformerState:
         """Return the state of the rows `order`."""
         beams = beams or self.beams
         rows, sentences = split_order(order, self.beams, beams, len(self.visible))
-        state = self if sentences is None else self._of(sentences)
-        if beams == 1 and state.ancestry is None:
+        state = self if sentences is None else self._with_source_of(sentences)
+        if beams == 1 and self.ancestry is None:
+            past = self.past if sentences is None else tuple(layer and layer.reorder(sentences) for layer in self.past)
+            return replace(state, past=past)
+        ancestry = self.ancestry if self.ancestry is not None else self._all_visible()
+        if sentences is not None:
+            ancestry = ancestry.index_select(0, sentences)
+        ancestry = ancestry.gather(1, rows.unsqueeze(2).expand(-1, -1, ancestry.shape[2]))
+        state = replace(state, beams=beams, ancestry=ancestry)
+        if sentences is None and self.position % TIDY_STEPS:
             return state
-        ancestry = state.ancestry if state.ancestry is not None else state._all_visible()
-        columns = rows.unsqueeze(2).expand(-1, -1, ancestry.shape[2])
-        return replace(state, beams=beams, ancestry=ancestry.gather(1, columns))
+        return state._tidied(torch.arange(len(ancestry), device=order.device) if sentences is None else sentences)
 
-    def _of(self, sentences: Tensor) -> Self:
+    def _with_source_of(self, sentences: Tensor) -> Self:
         return replace(
             self,
-            past=tuple(None if layer is None else layer.reorder(sentences) for layer in self.past),
             source=tuple(layer.reorder(sentences) for layer in self.source),
             visible=self.visible.index_select(0, sentences),
-            ancestry=None if self.ancestry is None else self.ancestry.index_select(0, sentences),
+        )
+
+    def _tidied(self, sentences: Tensor) -> Self:
+        """Return this state with the past of the sentences only, and of that only what a hypothesis came by."""
+        assert self.ancestry is not None
+        needed = self.ancestry.any(dim=1)  # (B, positions)
+        most = int(needed.sum(dim=1).amax()) if needed.numel() else 0
+        positions = needed.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :most]  # the needed ones first
+        ancestry = self.ancestry.gather(2, positions.unsqueeze(1).expand(-1, self.beams, -1))
+        room = TIDY_STEPS * self.beams
+        return replace(
+            self, past=tuple(layer and layer.pick(sentences, positions, room) for layer in self.past), ancestry=ancestry
         )
 
     def _all_visible(self) -> Tensor:

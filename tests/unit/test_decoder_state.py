@@ -10,6 +10,7 @@ from nmt_cli.attention.multihead import KeysValues
 from nmt_cli.config import Seq2SeqConfig, TransformerConfig
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq, split_order
+from nmt_cli.models.transformer import TIDY_STEPS, TransformerState
 from nmt_cli.runs.build import build_model
 from nmt_cli.text.batching import pad
 from nmt_cli.text.vocab import BOS, EOS
@@ -106,6 +107,23 @@ def test_appending_is_joining(gradients: bool) -> None:
     for name in ("keys", "values"):
         joined = torch.cat([getattr(part, name) for part in parts], dim=2)
         torch.testing.assert_close(getattr(grown, name), joined, rtol=0, atol=0)
+
+
+@torch.inference_mode()
+def test_a_transformer_forgets_what_no_hypothesis_came_by() -> None:
+    """When all come by the first row each time, the storage holds one position a step, and those of the last few steps."""
+    model = build_model(MODELS["transformer"], source_size=13, target_size=11, random=RandomSource(1), seed=3).eval()
+    ids, visible = pad(SOURCES)
+    _, state = model.decoder(torch.full((3, 1), BOS), model.decoder.start(model.encoder(ids, visible)))
+    state = state.reorder(torch.arange(3).repeat_interleave(4), 4)
+    for steps in range(1, 21):
+        output, state = model.decoder(torch.full((12, 1), 5), state)
+        assert_rows_are_full_passes(model, output.hidden, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2], [[5] * steps] * 12)
+        state = state.reorder(torch.tensor([0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8]))
+        assert isinstance(state, TransformerState)
+        first = state.past[0]
+        assert first is not None
+        assert steps + 1 <= first.keys.shape[2] <= steps + 1 + 3 * TIDY_STEPS
 
 
 def test_orders_are_divided() -> None:

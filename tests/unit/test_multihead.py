@@ -225,6 +225,25 @@ def test_keys_and_values_follow_their_sentence() -> None:
         assert torch.equal(reordered.values[row], memory.values[taken])
 
 
+@pytest.mark.parametrize("with_room", [False, True])
+def test_picked_positions_are_those_of_their_sentence(with_room: bool) -> None:
+    memory = KeysValues(normal(3, 2, 5, 4, seed=13), normal(3, 2, 5, 4, seed=14))
+    if with_room:
+        with torch.inference_mode():
+            memory = memory.append(KeysValues(normal(3, 2, 1, 4, seed=15), normal(3, 2, 1, 4, seed=16)))
+    sentences, positions = torch.tensor([2, 0]), torch.tensor([[4, 0, 1], [3, 3, 2]])
+    picked = memory.pick(sentences, positions, room=2)
+    later = KeysValues(normal(2, 2, 2, 4, seed=17), normal(2, 2, 2, 4, seed=18))
+    with torch.inference_mode():
+        grown = picked.append(later)
+    assert grown.room is picked.room  # nothing had to move
+    for name in ("keys", "values"):
+        for row, sentence in enumerate(sentences):
+            taken = getattr(memory, name)[sentence][:, positions[row]]
+            assert torch.equal(getattr(picked, name)[row], taken)
+            assert torch.equal(getattr(grown, name)[row], torch.cat((taken, getattr(later, name)[row]), dim=1))
+
+
 def test_dropout_changes_the_output_in_training_only_and_never_the_weights() -> None:
     attention, plain = build(12, 3, rate=0.5), build(12, 3)
     x = normal(2, 5, 12, seed=15)
