@@ -124,6 +124,8 @@ class RecurrentState:
         memory: `(B, S, D)`.
         visible: Bool `(B, S)`.
         beams: Rows of each sentence.
+        gates: `(B, S, gates)`, what the first layer's gates take of each source position, where it was projected once for all
+            rows and steps: an average of these is what the context's projection would be.
     """
 
     layers: tuple[LayerState, ...]
@@ -131,6 +133,7 @@ class RecurrentState:
     memory: Tensor
     visible: Tensor
     beams: int = 1
+    gates: Tensor | None = None
 
     def reorder(self, order: Tensor, beams: int | None = None) -> Self:
         """Return the state of the rows `order`."""
@@ -140,7 +143,8 @@ class RecurrentState:
         if sentences is None:
             return replace(self, layers=layers, beams=beams)
         prepared, memory, visible = (part.index_select(0, sentences) for part in (self.prepared, self.memory, self.visible))
-        return replace(self, layers=layers, prepared=prepared, memory=memory, visible=visible, beams=beams)
+        gates = None if self.gates is None else self.gates.index_select(0, sentences)
+        return replace(self, layers=layers, prepared=prepared, memory=memory, visible=visible, beams=beams, gates=gates)
 
 
 class RecurrentDecoder(Decoder):
@@ -205,11 +209,15 @@ class RecurrentDecoder(Decoder):
         from_embedding, from_context = first.weight_ih.tensor_split([embedded.shape[2]], dim=1)
         inputs = functional.linear(embedded, from_embedding, first.bias_ih)  # what does not depend on the step before
         layers = tuple(tuple(part.to(inputs.dtype) for part in layer) for layer in state.layers)  # bfloat16 under autocast
+        if state.beams > 1 and state.gates is None:
+            state = replace(state, gates=functional.linear(state.memory, from_context))  # (B, S, D) -> (B, S, gates)
+        values = state.memory if state.gates is None else state.gates
         hidden, weights = [], []
         for gates in inputs.unbind(dim=1):  # (B, T, gates) -> T x (B, gates)
             query = layers[-1][0].view(-1, state.beams, layers[-1][0].shape[1])  # (B x beams, H) -> (B, beams, H)
-            context, row = self.attention(query, state.prepared, state.memory, state.visible)
-            gates = gates + functional.linear(context.flatten(0, 1), from_context)
+            context, row = self.attention(query, state.prepared, values, state.visible)
+            context = context.flatten(0, 1)  # (B, beams, D) -> (B x beams, D)
+            gates = gates + (functional.linear(context, from_context) if state.gates is None else context)
             layers = self._advance(gates, layers)
             hidden.append(layers[-1][0])
             weights.append(row)
