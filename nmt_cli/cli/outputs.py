@@ -44,6 +44,11 @@ class Parts:
     Args:
         finals: The files.
         job: What the content depends on; another job starts anew.
+
+    Attributes:
+        lines: How many are done.
+        lost: How many another job had left there, which are gone.
+        counts: What was counted in those that are done.
     """
 
     def __init__(self, finals: Sequence[Path], job: Mapping[str, Any]) -> None:
@@ -53,6 +58,7 @@ class Parts:
         self._job = json.loads(json.dumps(dict(job)))
         self._streams: list[BinaryIO] = []
         self.lines = 0
+        self.lost = 0
         self.counts: dict[str, int] = {}
 
     def __enter__(self) -> Parts:
@@ -74,7 +80,9 @@ class Parts:
         try:
             note = json.loads(self._note.read_text(encoding="utf-8"))
             whole = all(part.stat().st_size >= size for part, size in zip(self._parts, note["bytes"], strict=True))
-            if note["job"] != self._job or not whole:
+            if note["job"] != self._job:
+                self.lost = note["lines"]
+            if self.lost or not whole:
                 return nothing
             self.lines, self.counts = note["lines"], note["counts"]
             return list(note["bytes"])

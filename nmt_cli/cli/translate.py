@@ -280,6 +280,10 @@ class _Job:
         counts, started = _Counts(), time.monotonic()
         with Parts(finals, {**identity, "input": describe_file(source.file).sha256}) as parts:
             before = parts.lines
+            if parts.lost:
+                self.messages.info(
+                    f"{out}.part held {parts.lost:,} lines of a job with another input, model or options; it was begun anew"
+                )
             if before:
                 counts = _Counts(**parts.counts)
                 self.messages.info(f"{out}.part holds {before:,} lines of this job; going on from there")

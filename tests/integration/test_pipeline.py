@@ -460,6 +460,7 @@ def test_another_job_does_not_go_on(runs: dict[str, Path], tmp_path: Path) -> No
     done = nmt(*arguments, "--beam", "1")
     assert done.code == 0, done.err
     assert "going on from there" not in done.err
+    assert f"{out}.part held 4 lines of a job with another input, model or options; it was begun anew" in done.err
     assert out.read_text(encoding="utf-8") == text_of(translated(runs["seq2seq"], SOURCES[:10], "--beam", "1"))
     with stopped_after(1, killed):
         assert nmt(*arguments).code == -signal.SIGKILL
