@@ -53,7 +53,7 @@ def main() -> None:
     options = parser.parse_args()
     run = RunFolder.open(options.run)
     path = options.peers / "joeynmt-transformer" / "latest.ckpt"
-    checkpoint = torch.load(path, map_location="cpu", weights_only=False)  # our own file: JoeyNMT pickles more than tensors
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     theirs: dict[str, Tensor] = checkpoint["model_state"]
     ours = {renamed(name): weight for name, weight in load_model(run, "best").state_dict().items()}
     listed = (options.peers / "data" / "vocab.txt").read_text(encoding="utf-8").splitlines()
