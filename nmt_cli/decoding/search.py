@@ -35,7 +35,7 @@ class Steps:
 
     def __init__(self, models: Sequence[Seq2Seq], encoded: Sequence[Encoded]) -> None:
         self._models = models
-        self._projections = [_projection(model.decoder, len(encoded[0].memory)) for model in models]
+        self._projections = [projection(model.decoder, len(encoded[0].memory)) for model in models]
         self._states: list[DecoderState] = [model.decoder.start(memory) for model, memory in zip(models, encoded, strict=True)]
 
     def advance(self, last: Tensor) -> list[Tensor]:
@@ -69,7 +69,7 @@ class Steps:
         self._states = [state.reorder(order, beams) for state in self._states]
 
 
-def _projection(decoder: Decoder, sentences: int) -> Callable[[Tensor], Tensor]:
+def projection(decoder: Decoder, sentences: int) -> Callable[[Tensor], Tensor]:
     """Return what gives the logits `(n, V)` of hidden states `(n, D)`.
 
     A CPU multiplies faster by a weight that lies the other way round, up to 1.2 times with few rows; turning it round pays

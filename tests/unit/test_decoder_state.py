@@ -8,6 +8,7 @@ import torch
 
 from nmt_cli.attention.multihead import KeysValues
 from nmt_cli.config import Seq2SeqConfig, TransformerConfig
+from nmt_cli.decoding.search import TURNED_FROM, projection
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq, split_order
 from nmt_cli.models.transformer import TIDY_STEPS, TransformerState
@@ -139,3 +140,21 @@ def test_orders_are_divided() -> None:
     _, sentences = split_order(torch.tensor([1, 0]), 1, 1, 2)
     assert sentences is not None
     assert sentences.tolist() == [1, 0]
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_a_weight_turned_round_gives_the_logits_of_the_output_layer(
+    model: Seq2Seq, with_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight, bias = model.decoder.output_layer
+    assert bias is not None
+    bias.copy_(torch.arange(11.0))  # it begins at zero
+    layer = weight, bias if with_bias else None
+    monkeypatch.setattr(type(model.decoder), "output_layer", layer)
+    hidden = torch.from_numpy(np.random.default_rng(3).normal(size=(5, weight.shape[1])).astype(np.float32))
+    expected = torch.nn.functional.linear(hidden, *layer)
+    for sentences in (TURNED_FROM - 1, TURNED_FROM):
+        torch.testing.assert_close(projection(model.decoder, sentences)(hidden), expected, rtol=1e-5, atol=1e-5)
+    assert projection(model.decoder, TURNED_FROM - 1) == model.decoder.project
+    assert projection(model.decoder, TURNED_FROM) != model.decoder.project
