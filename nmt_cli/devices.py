@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import sys
 
 import torch
 
@@ -45,9 +47,24 @@ def choose_precision(name: str, device: torch.device) -> torch.dtype:
 
 
 def prepare_device(device: torch.device) -> None:
-    """Set what makes `device` fast: tiny numbers, which a CPU computes slowly, become zero."""
+    """Set what makes `device` fast.
+
+    On a CPU tiny numbers, which it computes slowly, become zero, and memory that was given back is kept for the next tensor:
+    the first touch of fresh memory took a twentieth of a training step.
+    """
     if device.type == "cpu":
         torch.set_flush_denormal(True)
+        _keep_memory()
+
+
+def _keep_memory() -> None:
+    """Tell glibc, where that is the C library, not to give freed memory back to the system."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # numbers of malloc.h
+        mallopt(mmap_threshold, 32 << 20)  # the most it accepts
+        mallopt(trim_threshold, 2**31 - 1)
+        mallopt(top_pad, 64 << 20)
 
 
 def threads_of(device: torch.device) -> int:

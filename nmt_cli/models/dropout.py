@@ -31,8 +31,8 @@ class RandomSource:
     def mask(self, like: Tensor, drop_level: int) -> Tensor:
         """Return a bool mask of the shape of `like` that is False with probability `drop_level` / 256."""
         if like.device.type == "cpu":
-            drawn = np.frombuffer(self._bytes.bytes(like.numel()), dtype=np.uint8)
-            return torch.from_numpy(drawn >= drop_level).view(like.shape)
+            words = self._bytes.bit_generator.random_raw(-(-like.numel() // 8))  # eight bytes each
+            return torch.from_numpy(words.view(np.uint8)[: like.numel()] >= drop_level).view(like.shape)
         generator = self._generator(like.device)
         return torch.rand(like.shape, device=like.device, generator=generator) >= drop_level / 256
 

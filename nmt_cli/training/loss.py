@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 BLOCK_ROWS = 512
 
@@ -76,31 +75,44 @@ class _BlockLoss(torch.autograd.Function):
         grad_enabled: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         wanted = grad_enabled and any(ctx.needs_input_grad)  # the latter is true in validation as well
+        count, vocabulary = len(hidden), len(weight)
         with torch.autocast(hidden.device.type, enabled=False):
             matrix = weight.to(hidden.dtype)
             grad_hidden = torch.empty_like(hidden) if wanted else None
             grad_weight = torch.zeros_like(weight) if wanted else None
             grad_bias = torch.zeros_like(bias) if wanted and bias is not None else None
             sums = torch.zeros(3, dtype=torch.float32, device=hidden.device)
-            for start in range(0, len(hidden), BLOCK_ROWS):
-                rows, truth = hidden[start : start + BLOCK_ROWS], targets[start : start + BLOCK_ROWS]
-                logits = functional.linear(rows, matrix, None if bias is None else bias.to(hidden.dtype)).float()
-                log_total = logits.logsumexp(dim=1)
-                true_logits = logits.gather(1, truth[:, None]).squeeze(1)
-                plain = log_total - true_logits
-                smoothed = log_total - (1 - smoothing) * true_logits - smoothing * logits.mean(dim=1)
-                sums[0] += smoothed.sum()
-                sums[1] += plain.sum()
+            room = hidden.new_empty(min(count, BLOCK_ROWS), vocabulary)  # one for all blocks: fresh memory is slow
+            for start in range(0, count, BLOCK_ROWS):
+                rows, truth = hidden[start : start + BLOCK_ROWS], targets[start : start + BLOCK_ROWS, None]
+                logits = torch.mm(rows, matrix.T, out=room[: len(rows)]).float()
+                if bias is not None:
+                    logits += bias
                 if count_correct:
-                    sums[2] += (logits.argmax(dim=1) == truth).sum()
+                    sums[2] += (logits.argmax(dim=1) == truth[:, 0]).sum()
+                true_logits = logits.gather(1, truth)
+                log_probabilities = torch.log_softmax(logits, dim=1, out=logits)
+                true_log_probabilities = log_probabilities.gather(1, truth)
+                sums[0] += (true_logits - true_log_probabilities).sum()  # the logarithm of what divides the exponentials
+                sums[1] -= true_log_probabilities.sum()
                 if grad_hidden is not None and grad_weight is not None:
-                    gradient = logits.softmax(dim=1).sub_(smoothing / logits.shape[1])
-                    gradient.scatter_add_(1, truth[:, None], gradient.new_full((len(truth), 1), smoothing - 1))
-                    gradient = gradient.to(hidden.dtype)
-                    torch.matmul(gradient, matrix, out=grad_hidden[start : start + BLOCK_ROWS])
-                    grad_weight += gradient.T @ rows
+                    gradient = log_probabilities.exp_()
+                    gradient.scatter_add_(1, truth, gradient.new_full((len(truth), 1), smoothing - 1))
                     if grad_bias is not None:
                         grad_bias += gradient.sum(dim=0)
+                    gradient = gradient.to(hidden.dtype)
+                    torch.mm(gradient, matrix, out=grad_hidden[start : start + BLOCK_ROWS])
+                    grad_weight += gradient.T @ rows
+            # what smoothing spreads over all tokens needs no pass over the logits: their sum is a product of sums
+            row_sum, token_sum = hidden.float().sum(dim=0), matrix.float().sum(dim=0)
+            mean_logits = (row_sum @ token_sum + (0 if bias is None else count * bias.sum())) / vocabulary
+            sums[0] = (1 - smoothing) * sums[1] + smoothing * (sums[0] - mean_logits)
+            if grad_hidden is not None and grad_weight is not None:
+                share = smoothing / vocabulary
+                grad_hidden -= (share * token_sum).to(hidden.dtype)
+                grad_weight -= share * row_sum
+                if grad_bias is not None:
+                    grad_bias -= share * count
         if wanted:
             ctx.gradients = (grad_hidden, grad_weight, grad_bias)
         ctx.mark_non_differentiable(plain_sum := sums[1].clone(), correct := sums[2].clone())
