@@ -28,13 +28,13 @@ class RandomSource:
         self._generators: dict[str, torch.Generator] = {}  # by kind of device: a model is on one of a kind
         self._saved: dict[str, list[int]] = {}
 
-    def mask(self, like: Tensor, drop_level: int) -> Tensor:
-        """Return a bool mask of the shape of `like` that is False with probability `drop_level` / 256."""
-        if like.device.type == "cpu":
-            words = self._bytes.bit_generator.random_raw(-(-like.numel() // 8))  # eight bytes each
-            return torch.from_numpy(words.view(np.uint8)[: like.numel()] >= drop_level).view(like.shape)
-        generator = self._generator(like.device)
-        return torch.rand(like.shape, device=like.device, generator=generator) >= drop_level / 256
+    def bytes_for(self, x: Tensor) -> Tensor:
+        """Return a random byte for each element of `x`, uint8 of its shape."""
+        if x.device.type == "cpu":
+            words = self._bytes.bit_generator.random_raw(-(-x.numel() // 8))  # eight bytes each
+            return torch.from_numpy(words.view(np.uint8)[: x.numel()]).view(x.shape)
+        generator = self._generator(x.device)
+        return torch.randint(0, 256, x.shape, dtype=torch.uint8, device=x.device, generator=generator)
 
     def state(self) -> dict[str, Any]:
         """Return the state as plain values (numbers, texts and lists)."""
@@ -71,19 +71,27 @@ class RandomSource:
         return self._generators[device.type]
 
 
-class _Masked(torch.autograd.Function):
-    """x * mask * scale in one pass, forward and backward, keeping only the bool mask."""
+def _factors(drawn: Tensor, drop_level: int, dtype: torch.dtype) -> Tensor:
+    """Return what the elements are multiplied by: 0 where the byte is below the level, what keeps the mean elsewhere."""
+    kept = torch.empty_like(drawn, dtype=dtype)
+    return torch.ge(drawn, drop_level, out=kept).mul_(256 / (256 - drop_level))
+
+
+class _Dropped(torch.autograd.Function):
+    """x with elements dropped, or `base` plus that in the same pass; keeps the bytes alone."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
-        ctx.save_for_backward(mask)
-        ctx.scale = scale
-        return torch.ops.aten.native_dropout_backward(x, mask, scale)  # type: ignore[no-any-return]
+    def forward(ctx: Any, x: Tensor, base: Tensor | None, drawn: Tensor, drop_level: int) -> Tensor:
+        ctx.save_for_backward(drawn)
+        ctx.drop_level = drop_level
+        factors = _factors(drawn, drop_level, x.dtype)
+        return factors.mul_(x) if base is None else torch.addcmul(base, x, factors)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        (mask,) = ctx.saved_tensors
-        return torch.ops.aten.native_dropout_backward(gradient, mask, ctx.scale), None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        (drawn,) = ctx.saved_tensors
+        factors = _factors(drawn, ctx.drop_level, gradient.dtype)
+        return factors.mul_(gradient), gradient if ctx.needs_input_grad[1] else None, None, None
 
 
 class Dropout(nn.Module):
@@ -101,10 +109,13 @@ class Dropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `x` with elements dropped in training, `x` itself in evaluation."""
+        return self.add(None, x)
+
+    def add(self, base: Tensor | None, x: Tensor) -> Tensor:
+        """Return `base` plus `x` with elements dropped, of the same shape and dtype; without base what was dropped of `x`."""
         if not self.training or not self.drop_level:
-            return x
-        mask = self.source.mask(x, self.drop_level)
-        dropped: Tensor = _Masked.apply(x, mask, 256 / (256 - self.drop_level))  # type: ignore[no-untyped-call]
+            return x if base is None else base + x
+        dropped: Tensor = _Dropped.apply(x, base, self.source.bytes_for(x), self.drop_level)  # type: ignore[no-untyped-call]
         return dropped
 
     def extra_repr(self) -> str:
@@ -115,3 +126,11 @@ class Dropout(nn.Module):
 def dropout(rate: float, source: RandomSource) -> nn.Module:
     """Return a dropout, or the identity where the rate rounds to zero (so that faster paths can be taken)."""
     return Dropout(rate, source) if round(rate * 256) else nn.Identity()
+
+
+def add_dropped(base: Tensor, x: Tensor, layer: nn.Module) -> Tensor:
+    """Return `base` plus what `layer`, from `dropout`, makes of `x`."""
+    if isinstance(layer, Dropout) and base.dtype == x.dtype:  # under autocast they may differ
+        return layer.add(base, x)
+    added: Tensor = base + layer(x)
+    return added

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from nmt_cli.attention.multihead import KeysValues, MultiHeadAttention
+from nmt_cli.models.dropout import add_dropped
 from nmt_cli.models.interface import Decoder, DecoderOutput, DecoderState, Encoded, Encoder, Weights, split_order
 
 
@@ -35,8 +36,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `(…, D)` of `(…, D)`."""
-        result: Tensor = self.outer(self.dropout(self.inner(x).relu_()))
-        return result
+        inner = self.inner(x.flatten(0, -2)).relu_()  # flat: of a view, autograd would copy what is changed in place
+        result: Tensor = self.outer(self.dropout(inner))
+        return result.view(*x.shape[:-1], -1)
 
 
 class Residual(nn.Module):
@@ -57,9 +59,8 @@ class Residual(nn.Module):
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return `(B, T, D)`."""
         if self.pre_norm:
-            added: Tensor = x + self.dropout(sublayer(self.norm(x)))
-            return added
-        normed: Tensor = self.norm(x + self.dropout(sublayer(x)))
+            return add_dropped(x, sublayer(self.norm(x)), self.dropout)
+        normed: Tensor = self.norm(add_dropped(x, sublayer(x), self.dropout))
         return normed
 
 

@@ -102,7 +102,10 @@ class _BlockLoss(torch.autograd.Function):
                         grad_bias += gradient.sum(dim=0)
                     gradient = gradient.to(hidden.dtype)
                     torch.mm(gradient, matrix, out=grad_hidden[start : start + BLOCK_ROWS])
-                    grad_weight += gradient.T @ rows
+                    if rows.dtype == grad_weight.dtype:
+                        grad_weight.addmm_(gradient.T, rows)
+                    else:
+                        grad_weight += gradient.T @ rows
             # what smoothing spreads over all tokens needs no pass over the logits: their sum is a product of sums
             row_sum, token_sum = hidden.float().sum(dim=0), matrix.float().sum(dim=0)
             mean_logits = (row_sum @ token_sum + (0 if bias is None else count * bias.sum())) / vocabulary

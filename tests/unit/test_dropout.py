@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nmt_cli.models.dropout import Dropout, RandomSource, dropout
+from nmt_cli.models.dropout import Dropout, RandomSource, add_dropped, dropout
 
 SHAPES = [(3,), (5, 1), (13, 7), (2, 3, 11)]
 
 
-def draw(source: RandomSource) -> list[list[bool]]:
-    """Masks of odd sizes, so that bytes are left over inside the generator's words."""
-    return [source.mask(torch.empty(shape), 128).flatten().tolist() for shape in SHAPES]
+def draw(source: RandomSource) -> list[list[int]]:
+    """Bytes of odd numbers, so that some are left over inside the generator's words."""
+    return [source.bytes_for(torch.empty(shape)).flatten().tolist() for shape in SHAPES]
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
@@ -130,6 +130,29 @@ def test_other_precisions(dtype: torch.dtype) -> None:
     dropped: Tensor = Dropout(0.5, RandomSource(16))(torch.ones(5, 7, dtype=dtype))
     assert dropped.dtype == dtype
     assert set(dropped.flatten().tolist()) == {0.0, 2.0}
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.4])
+@pytest.mark.parametrize("training", [True, False])
+def test_adding_and_dropping_in_one_pass_equals_doing_one_after_the_other(rate: float, *, training: bool) -> None:
+    generator = torch.Generator().manual_seed(1)
+    base, x, above = (torch.randn(3, 5, 7, generator=generator) for _ in range(3))
+    results = []
+    for at_once in (True, False):
+        layer = dropout(rate, RandomSource(18)).train(training)
+        inputs = base.clone().requires_grad_(), x.clone().requires_grad_()
+        added = add_dropped(*inputs, layer) if at_once else inputs[0] + layer(inputs[1])
+        results.append((added, *torch.autograd.grad((added * above).sum(), inputs)))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_the_mask_bytes_are_even() -> None:
+    """Each of the 256 values as often as the others, at every place of the generator's words (chi-square, 255 degrees)."""
+    drawn = RandomSource(19).bytes_for(torch.empty(1 << 18, 8))
+    for counts in (torch.bincount(drawn[:, place].long(), minlength=256) for place in range(8)):
+        expected = (1 << 18) / 256
+        assert float(((counts - expected) ** 2 / expected).sum()) < 340  # 1 in 3,000 by chance
 
 
 def test_torchs_global_generator_is_left_alone() -> None:
