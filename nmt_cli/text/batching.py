@@ -29,6 +29,8 @@ class Batch:
         target_in: `(B, T)` int64, what the decoder reads: begin mark, then the sentence.
         target_out: `(B, T)` int64, what it should say: the sentence, then the end mark.
         target_visible: `(B, T)` bool, True where there is a token.
+        target_rows: `(tokens,)` int64, where the tokens are in the flattened `(B x T)`; to select them by the mask, a device
+            would have to say first how many there are.
         tokens: Number of real target tokens, end marks included.
         lines: Corpus line numbers.
     """
@@ -38,42 +40,82 @@ class Batch:
     target_in: Tensor
     target_out: Tensor
     target_visible: Tensor
+    target_rows: Tensor
     tokens: int
     lines: tuple[int, ...]
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch with its tensors on `device`."""
+        """Return the batch with its tensors on `device`. To a GPU they go through pinned memory, and nobody waits for it."""
         if device.type == "cpu":
             return self
+
+        def moved(tensor: Tensor) -> Tensor:
+            pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+            return pinned.to(device, non_blocking=True)
+
         return replace(
             self,
-            source_ids=self.source_ids.to(device),
-            source_visible=self.source_visible.to(device),
-            target_in=self.target_in.to(device),
-            target_out=self.target_out.to(device),
-            target_visible=self.target_visible.to(device),
+            source_ids=moved(self.source_ids),
+            source_visible=moved(self.source_visible),
+            target_in=moved(self.target_in),
+            target_out=moved(self.target_out),
+            target_visible=moved(self.target_visible),
+            target_rows=moved(self.target_rows),
         )
 
 
 def pad(sequences: Sequence[Sequence[int] | NDArray[np.int32]]) -> tuple[Tensor, Tensor]:
     """Return ids `(B, S)` int64, padded on the right, and which are real `(B, S)` bool."""
-    longest = max(len(sequence) for sequence in sequences)
-    ids = np.full((len(sequences), longest), PAD, dtype=np.int64)
-    visible = np.zeros((len(sequences), longest), dtype=np.bool_)
-    for row, sequence in enumerate(sequences):
-        ids[row, : len(sequence)] = sequence
-        visible[row, : len(sequence)] = True
-    return torch.from_numpy(ids), torch.from_numpy(visible)
+    flat, lengths = _flat(sequences)
+    visible = _within(lengths, lengths.max())
+    return torch.from_numpy(_scattered(flat, visible)), torch.from_numpy(visible)
 
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], lines: Sequence[int] | NDArray[np.int64]) -> Batch:
     """Return the batch of pairs given as ids without marks, with their corpus line numbers."""
-    end, begin = np.array([EOS], dtype=np.int32), np.array([BOS], dtype=np.int32)
-    source_ids, source_visible = pad([np.concatenate((source, end)) for source in sources])
-    target_in, _ = pad([np.concatenate((begin, target)) for target in targets])
-    target_out, target_visible = pad([np.concatenate((target, end)) for target in targets])
-    tokens = sum(len(target) + 1 for target in targets)
-    return Batch(source_ids, source_visible, target_in, target_out, target_visible, tokens, tuple(int(n) for n in lines))
+    source_ids, source_visible = _with_end(*_flat(sources))
+    flat, lengths = _flat(targets)
+    target_out, target_visible = _with_end(flat, lengths)
+    target_in = np.full_like(target_out, PAD)
+    target_in[:, 0] = BOS
+    target_in[:, 1:][target_visible[:, 1:]] = flat  # a sentence with its begin mark is as long as with its end mark
+    target_rows = np.flatnonzero(target_visible)
+    return Batch(
+        source_ids=torch.from_numpy(source_ids),
+        source_visible=torch.from_numpy(source_visible),
+        target_in=torch.from_numpy(target_in),
+        target_out=torch.from_numpy(target_out),
+        target_visible=torch.from_numpy(target_visible),
+        target_rows=torch.from_numpy(target_rows),
+        tokens=len(target_rows),
+        lines=tuple(np.asarray(lines).tolist()),
+    )
+
+
+def _flat(sequences: Sequence[Sequence[int] | NDArray[np.int32]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return all ids one after the other, and the length of each sequence `(B,)`."""
+    lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
+    return np.concatenate(sequences, dtype=np.int64, casting="unsafe"), lengths  # an empty list would be of floats
+
+
+def _within(lengths: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+    """Return bool `(B, size)`, True at the first positions of each row, as many as its length."""
+    return np.arange(size) < lengths[:, None]
+
+
+def _scattered(flat: NDArray[np.int64], visible: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return ids of the shape of `visible`, those of `flat` row by row where it is True, padding elsewhere."""
+    ids = np.full(visible.shape, PAD, dtype=np.int64)
+    ids[visible] = flat
+    return ids
+
+
+def _with_end(flat: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return padded ids `(B, longest + 1)` with an end mark behind each sequence, and which are real."""
+    size = lengths.max() + 1
+    ids = _scattered(flat, _within(lengths, size))
+    ids[np.arange(len(lengths)), lengths] = EOS
+    return ids, _within(lengths + 1, size)
 
 
 def batch_of(examples: Examples, indices: Sequence[int] | NDArray[np.int64]) -> Batch:

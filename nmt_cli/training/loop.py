@@ -335,7 +335,8 @@ def batch_loss(
     with autocast(batch.source_ids.device, precision):
         output = model(batch.source_ids, batch.source_visible, batch.target_in)
         weight, bias = model.decoder.output_layer
-        hidden, targets = output.hidden[batch.target_visible].to(precision), batch.target_out[batch.target_visible]
+        hidden = output.hidden.flatten(0, 1).index_select(0, batch.target_rows).to(precision)  # (B, T, D) -> (tokens, D)
+        targets = batch.target_out.flatten().index_select(0, batch.target_rows)
         return token_loss(hidden, targets, weight, bias, smoothing=smoothing, count_correct=count_correct)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.text.batching import Batch, BatchSampler, batch_of, group_by_budget, in_order, pad
+from nmt_cli.text.batching import Batch, BatchSampler, batch_of, group_by_budget, in_order, make_batch, pad
 from nmt_cli.text.examples import Examples
 from nmt_cli.text.vocab import BOS, EOS, PAD
 
@@ -80,9 +80,65 @@ def test_a_batch_on_the_cpu_stays_what_it_is() -> None:
     batch = batch_of(corpus(), [2, 1])
     moved = batch.to(torch.device("meta"))
     assert batch.to(torch.device("cpu")) is batch
-    tensors = (moved.source_ids, moved.source_visible, moved.target_in, moved.target_out, moved.target_visible)
+    tensors = [value for value in vars(moved).values() if isinstance(value, torch.Tensor)]
+    assert len(tensors) == 6
     assert {tensor.device.type for tensor in tensors} == {"meta"}
     assert (moved.tokens, moved.lines) == (batch.tokens, batch.lines)
+
+
+def test_padding_of_lists_and_arrays_is_that_of_a_loop() -> None:
+    draw = np.random.default_rng(5)
+    for count in (1, 2, 7):
+        arrays = [draw.integers(4, 2**31 - 1, length).astype(np.int32) for length in draw.integers(0, 6, count)]
+        longest = max(map(len, arrays))
+        for sequences in (arrays, [array.tolist() for array in arrays]):
+            ids, visible = pad(sequences)
+            assert ids.tolist() == [[*array.tolist(), *[PAD] * (longest - len(array))] for array in arrays]
+            assert visible.tolist() == [[column < len(array) for column in range(longest)] for array in arrays]
+            assert (ids.dtype, visible.dtype) == (torch.int64, torch.bool)
+
+
+def test_a_batch_is_that_of_three_paddings() -> None:
+    draw = np.random.default_rng(6)
+    for count in (1, 3, 8):
+        sources, targets = (
+            [draw.integers(4, 99, length).astype(np.int32) for length in draw.integers(0, 7, count)] for _ in range(2)
+        )
+        batch = make_batch(sources, targets, range(5, 5 + count))
+        for found, expected in (
+            ((batch.source_ids, batch.source_visible), pad([[*source, EOS] for source in sources])),
+            ((batch.target_in, batch.target_visible), pad([[BOS, *target] for target in targets])),
+            ((batch.target_out, batch.target_visible), pad([[*target, EOS] for target in targets])),
+        ):
+            assert torch.equal(found[0], expected[0])
+            assert torch.equal(found[1], expected[1])
+        assert batch.lines == tuple(range(5, 5 + count))
+
+
+def test_the_rows_of_a_batch_are_its_real_target_tokens() -> None:
+    batch = batch_of(corpus(), [0, 3, 8, 11])
+    assert batch.target_rows.dtype == torch.int64
+    assert len(batch.target_rows) == batch.tokens
+    selected = batch.target_out.flatten().index_select(0, batch.target_rows)
+    assert torch.equal(selected, batch.target_out[batch.target_visible])
+    assert PAD not in selected.tolist()
+
+
+def test_a_batch_goes_to_a_gpu_through_pinned_memory_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, object]] = []
+
+    def to(tensor: torch.Tensor, device: torch.device, *, non_blocking: bool) -> torch.Tensor:
+        calls.append(("to", (device.type, non_blocking)))
+        return tensor
+
+    def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
+        calls.append(("pin", None))
+        return tensor
+
+    monkeypatch.setattr(torch.Tensor, "to", to)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin_memory)
+    batch_of(corpus(), [2, 1]).to(torch.device("cuda"))
+    assert calls == [("pin", None), ("to", ("cuda", True))] * 6
 
 
 # -- budgets -----------------------------------------------------------------------------------------------------------

@@ -38,7 +38,8 @@ def batch() -> Batch:
     source, target = (torch.randint(4, 20, size, generator=draw) for size in ((3, 5), (3, 6)))
     source_visible = torch.arange(5) < torch.tensor([5, 3, 2])[:, None]
     target_visible = torch.arange(6) < torch.tensor([6, 4, 2])[:, None]
-    return Batch(source, source_visible, target, target.roll(-1, dims=1), target_visible, 12, (1, 2, 3))
+    rows = target_visible.flatten().nonzero()[:, 0]
+    return Batch(source, source_visible, target, target.roll(-1, dims=1), target_visible, rows, 12, (1, 2, 3))
 
 
 @pytest.mark.parametrize("kind", sorted(CONFIGS))
