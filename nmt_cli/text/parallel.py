@@ -6,20 +6,23 @@ UTF-8 whatever the locale; gzip is recognised by content. Pairs never shift: two
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
+import io
 import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from nmt_cli.errors import DataError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
+CHUNK_LINES = 20_000
+"""Pairs that are read, and turned into ids, at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,31 @@ class Pair:
     line: int
 
 
+@dataclass(frozen=True, slots=True)
+class PairChunk:
+    """Some pairs that follow one another in one set of files.
+
+    Args:
+        sources: Source lines.
+        targets: Target lines, as many.
+        file: The file that line numbers are those of.
+        first_line: Line number (from 1) of the first pair.
+    """
+
+    sources: list[str]
+    targets: list[str]
+    file: str
+    first_line: int
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def pairs(self) -> Iterator[Pair]:
+        """Yield the pairs one by one."""
+        for number, (source, target) in enumerate(zip(self.sources, self.targets, strict=True), start=self.first_line):
+            yield Pair(source, target, self.file, number)
+
+
 @dataclass(frozen=True)
 class FileRecord:
     """What identifies a corpus file: its path, the SHA-256 of its bytes, and its number of lines."""
@@ -41,7 +69,7 @@ class FileRecord:
     lines: int
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_corpus_file(path: str | Path) -> Iterator[BinaryIO]:
     """Open a plain or gzipped file for reading bytes.
 
@@ -56,9 +84,17 @@ def open_corpus_file(path: str | Path) -> Iterator[BinaryIO]:
             else:
                 yield raw
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: this gzip file is damaged or cut short: {error}") from None
+        raise _damaged(path, error) from None
     except OSError as error:
-        raise DataError(f"{path}: cannot read this file: {error.strerror or error}") from None
+        raise _unreadable(path, error) from None
+
+
+def _damaged(path: str | Path, error: Exception) -> DataError:
+    return DataError(f"{path}: this gzip file is damaged or cut short: {error}")
+
+
+def _unreadable(path: str | Path, error: OSError) -> DataError:
+    return DataError(f"{path}: cannot read this file: {error.strerror or error}")
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -99,10 +135,19 @@ def decode_lines(
             yield raw.decode("utf-8", errors="replace")
 
 
-def read_lines(path: str | Path) -> list[str]:
-    r"""Return all lines of a plain or gzipped text file. A last line without `\\n` is still a line."""
+def stream_lines(path: str | Path) -> Iterator[str]:
+    r"""Yield the lines of a plain or gzipped text file. A last line without `\\n` is still a line.
+
+    Raises:
+        DataError: As `open_corpus_file` and `decode_lines`.
+    """
     with open_corpus_file(path) as stream:
-        return list(decode_lines(stream, str(path)))
+        yield from decode_lines(stream, str(path))
+
+
+def read_lines(path: str | Path) -> list[str]:
+    """Return all lines of a file, as `stream_lines`."""
+    return list(stream_lines(path))
 
 
 def read_pairs(files: Iterable[Sequence[str]], *, max_pairs: int | None = None) -> list[Pair]:
@@ -115,48 +160,106 @@ def read_pairs(files: Iterable[Sequence[str]], *, max_pairs: int | None = None) 
     Raises:
         DataError: A file cannot be read, two files differ in length, or a .tsv line has no two or three columns.
     """
-    pairs: list[Pair] = []
+    return [pair for chunk in stream_pairs(files, max_pairs=max_pairs) for pair in chunk.pairs()]
+
+
+def stream_pairs(
+    files: Iterable[Sequence[str]], *, max_pairs: int | None = None, size: int = CHUNK_LINES
+) -> Iterator[PairChunk]:
+    """Read sets of files as `read_pairs` does, yielding at most `size` pairs at a time. Nothing after `max_pairs` is read.
+
+    Raises:
+        DataError: As `read_pairs`, when the place in question is reached.
+    """
+    room = max_pairs
     for paths in files:
-        pairs += _read_tsv(paths[0]) if len(paths) == 1 else _read_two_files(paths[0], paths[1])
-        if max_pairs is not None and len(pairs) >= max_pairs:
-            return pairs[:max_pairs]
-    return pairs
+        for chunk in _stream_tsv(paths[0], size) if len(paths) == 1 else _stream_two_files(paths[0], paths[1], size):
+            if room is None:
+                yield chunk
+                continue
+            if room < len(chunk):
+                chunk = PairChunk(chunk.sources[:room], chunk.targets[:room], chunk.file, chunk.first_line)
+            yield chunk
+            room -= len(chunk)
+            if not room:
+                return
 
 
 def describe_file(path: str | Path) -> FileRecord:
-    """Return path, SHA-256 and number of lines of a file, reading it once in blocks."""
-    digest = hashlib.sha256()
+    """Return path, SHA-256 and number of lines of a file, reading it once in blocks.
+
+    Raises:
+        DataError: As `open_corpus_file`.
+    """
+    digest, lines, last = hashlib.sha256(), 0, b"\n"
     try:
         with open(path, "rb") as raw:
-            while block := raw.read(1 << 20):
-                digest.update(block)
+            packed = raw.read(2) == GZIP_MAGIC
+            raw.seek(0)
+            hashed = _Hashed(raw, digest)
+            text = gzip.GzipFile(fileobj=hashed, mode="rb") if packed else hashed
+            while block := text.read(1 << 20):
+                lines += block.count(b"\n")
+                last = block[-1:]
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise _damaged(path, error) from None
     except OSError as error:
-        raise DataError(f"{path}: cannot read this file: {error.strerror}") from None
-    with open_corpus_file(path) as stream:
-        return FileRecord(str(path), digest.hexdigest(), sum(1 for _ in stream))
+        raise _unreadable(path, error) from None
+    return FileRecord(str(path), digest.hexdigest(), lines + (last != b"\n"))
 
 
-def _read_tsv(path: str) -> list[Pair]:
-    pairs = []
-    for number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
-        if len(columns) not in (2, 3):
-            raise DataError(
-                f"{path}:{number}: expected source<TAB>target, and at most one column more, but found {len(columns)} "
-                f"column{'s' if len(columns) > 1 else ''}: {line[:60]!r}"
-            )
-        pairs.append(Pair(columns[0], columns[1], path, number))
-    return pairs
+class _Hashed:
+    """A file whose bytes go into a hash as they are read."""
+
+    def __init__(self, raw: BinaryIO, digest: Any) -> None:
+        self._raw, self._digest = raw, digest
+
+    def read(self, size: int, /) -> bytes:
+        block = self._raw.read(size)
+        self._digest.update(block)
+        return block
+
+    def seek(self, offset: int, /) -> object:
+        raise io.UnsupportedOperation("a file that is hashed is read once")  # what gzip asks for only to go back
 
 
-def _read_two_files(source_path: str, target_path: str) -> list[Pair]:
-    sources, targets = read_lines(source_path), read_lines(target_path)
-    if len(sources) != len(targets):
+def check_alignment(source: FileRecord, target: FileRecord) -> None:
+    """Raise a `DataError` where two files have not the same number of lines."""
+    if source.lines != target.lines:
         raise DataError(
-            f"expected as many source as target lines, but {source_path} has {len(sources)} and {target_path} has "
-            f"{len(targets)}; line N of one must be the translation of line N of the other"
+            f"expected as many source as target lines, but {source.path} has {source.lines} and {target.path} has "
+            f"{target.lines}; line N of one must be the translation of line N of the other"
         )
-    return [
-        Pair(source, target, source_path, number)
-        for source, target, number in zip(sources, targets, itertools.count(1), strict=False)
-    ]
+
+
+def _stream_tsv(path: str, size: int) -> Iterator[PairChunk]:
+    lines, first = stream_lines(path), 1
+    while rows := [_columns(line, path, number) for number, line in enumerate(itertools.islice(lines, size), first)]:
+        yield PairChunk([row[0] for row in rows], [row[1] for row in rows], path, first)
+        first += len(rows)
+
+
+def _columns(line: str, path: str, number: int) -> list[str]:
+    columns = line.split("\t")
+    if len(columns) not in (2, 3):
+        raise DataError(
+            f"{path}:{number}: expected source<TAB>target, and at most one column more, but found {len(columns)} "
+            f"column{'s' if len(columns) > 1 else ''}: {line[:60]!r}"
+        )
+    return columns
+
+
+def _stream_two_files(source_path: str, target_path: str, size: int) -> Iterator[PairChunk]:
+    source_lines, target_lines, done = stream_lines(source_path), stream_lines(target_path), 0
+    while True:
+        sources, targets = list(itertools.islice(source_lines, size)), list(itertools.islice(target_lines, size))
+        if len(sources) != len(targets):
+            found = [
+                FileRecord(path, "", done + len(read) + sum(1 for _ in rest))
+                for path, read, rest in ((source_path, sources, source_lines), (target_path, targets, target_lines))
+            ]
+            check_alignment(*found)
+        if not sources:
+            return
+        yield PairChunk(sources, targets, source_path, done + 1)
+        done += len(sources)

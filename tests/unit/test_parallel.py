@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nmt_cli.errors import DataError
-from nmt_cli.text.parallel import Pair, decode_lines, describe_file, read_lines, read_pairs
+from nmt_cli.text.parallel import Pair, decode_lines, describe_file, read_lines, read_pairs, stream_pairs
 
 # docs/faults.md PB-01: what `str.splitlines()` and text-mode files also take for line ends; here all of them are text
 SEPARATORS = ["\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\r"]
@@ -206,3 +206,27 @@ def test_describe_file_gives_the_hash_of_the_bytes_and_the_lines_of_the_text(tmp
         assert record.path == str(tmp_path / name)
         assert record.sha256 == hashlib.sha256(content).hexdigest()
         assert record.lines == 3
+
+
+def test_pairs_come_in_chunks_with_their_place(tmp_path: Path) -> None:
+    table = written(tmp_path / "a.tsv", "1\tun\n2\tdeux\n3\ttrois\n")
+    source, target = written(tmp_path / "b.en", "4\n5\n"), written(tmp_path / "b.fr", "quatre\ncinq\n")
+    chunks = list(stream_pairs([[table], [source, target]], size=2))
+    assert [(chunk.sources, chunk.file, chunk.first_line) for chunk in chunks] == [
+        (["1", "2"], table, 1),
+        (["3"], table, 3),
+        (["4", "5"], source, 1),
+    ]
+    assert [len(chunk) for chunk in stream_pairs([[table], [source, target]], size=2, max_pairs=4)] == [2, 1, 1]
+    unlike = [[written(tmp_path / "c.en", "x\n" * 5), written(tmp_path / "c.fr", "y\n" * 7)]]
+    with pytest.raises(DataError, match=r"c\.en has 5 and .*c\.fr has 7;"):
+        list(stream_pairs(unlike, size=2))
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_damaged_one_of_two_files_is_named(side: int, tmp_path: Path) -> None:
+    contents = [gzip.compress(b"a line\n" * 50), gzip.compress(b"une ligne\n" * 50)]
+    contents[side] = contents[side][:-12]
+    paths = [written(tmp_path / name, content) for name, content in zip(("a.en", "a.fr"), contents, strict=True)]
+    with pytest.raises(DataError, match=rf"{paths[side]}: this gzip file is damaged"):
+        read_pairs([paths])
