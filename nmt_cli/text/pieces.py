@@ -66,6 +66,9 @@ class PieceTokenizer:
         for ours, theirs in enumerate(normal, start=len(SPECIALS)):
             self._ours[theirs] = ours
 
+    def __reduce__(self) -> tuple[type[Self], tuple[bytes, PieceSettings]]:
+        return type(self), (self._model, self._settings)  # so that another process can be handed it
+
     def _is_text(self, theirs: int) -> bool:
         """Return whether a piece of the model is text: no control symbol, neither in its own eyes nor by its name in ours."""
         control = self._processor.IsControl(theirs) or self._processor.IsUnknown(theirs)
@@ -155,6 +158,12 @@ class PieceTokenizer:
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line."""
         return [self._ours[i] for i in self._processor.EncodeAsIds(_prepare(line, self._settings))]
+
+    def encode_lines(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
+        """Return the ids of each line, found on `threads` cores."""
+        prepared = [_prepare(line, self._settings) for line in lines]
+        ours = self._ours
+        return [[ours[i] for i in ids] for ids in self._processor.encode(prepared, out_type=int, num_threads=threads)]
 
     def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
         """Return the text of ids in one line; special ids but for unknown are left out, `prefix` stands for the first ones."""

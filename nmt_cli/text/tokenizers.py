@@ -32,6 +32,9 @@ class Tokenizer(Protocol):
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line; `UNK` for unknown tokens."""
 
+    def encode_lines(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
+        """Return what `encode` gives for each line, on `threads` cores where the kind can use them."""
+
     def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
         """Return the plain text of ids. Special ids other than unknown are left out; `prefix` stands for the first of them."""
 
@@ -106,6 +109,10 @@ class WordTokenizer:
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line."""
         return self.vocabulary.ids(self.split(line))
+
+    def encode_lines(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
+        """Return the ids of each line."""
+        return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
         """Return the words of ids with single spaces, and with marks written as the training text mostly did."""
@@ -196,6 +203,10 @@ class CharTokenizer:
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line."""
         return self.vocabulary.ids(self.split(line))
+
+    def encode_lines(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
+        """Return the ids of each line."""
+        return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
         """Return the text of ids."""
