@@ -21,7 +21,7 @@ from nmt_cli.errors import RunError
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.runs.weights import WEIGHTS_FILE, load_weights, weights_of
-from nmt_cli.text.batching import BatchSampler
+from nmt_cli.training.read_ahead import Sampler
 
 TENSORS_FILE = "training.safetensors"
 STATE_FILE = "training.json"
@@ -113,7 +113,7 @@ class TrainingState:
 
     model: Seq2Seq
     optimizer: torch.optim.Optimizer
-    sampler: BatchSampler
+    sampler: Sampler
     random: RandomSource
     progress: Progress
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from nmt_cli.config import TrainingConfig
 from nmt_cli.devices import autocast
@@ -18,7 +19,9 @@ from nmt_cli.runs.folder import RunFolder
 from nmt_cli.text.batching import Batch
 from nmt_cli.training.checkpoint import TrainingState, write_training_state
 from nmt_cli.training.loss import TokenLoss, token_loss
+from nmt_cli.training.read_ahead import ReadAhead
 from nmt_cli.training.schedules import build_schedule
+from nmt_cli.training.step import optimizer_step
 
 
 @dataclass(frozen=True)
@@ -81,11 +84,24 @@ class TrainingHooks:
     stop_signal: Callable[[], int | None]
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What came of an update, still on the device: `figures` `(2,)` float32, the summed loss and the mean gradient's norm."""
+
+    update: int
+    tokens: int
+    figures: Tensor
+
+
 class Trainer:
     """Trains a model to its limits, saving and validating on the way.
 
+    No update waits for a GPU. What came of the updates is read when it is to be logged, before a validation and before a
+    checkpoint; on a CPU, where reading costs nothing, after each update.
+
     Args:
-        state: Model, optimizer, sampler, generators and progress; a restored one goes on where it stopped.
+        state: Model, optimizer, sampler, generators and progress; a restored one goes on where it stopped. For a GPU its
+            sampler is made to read ahead.
         config: The training section.
         folder: Where checkpoints go.
         device: Where the model is.
@@ -114,6 +130,10 @@ class Trainer:
         self._started = time.monotonic()
         self._window_started, self._tokens_reported = time.monotonic(), state.progress.tokens
         self._last_norm = 0.0
+        self._unread: list[Outcome] = []
+        self._reading_is_free = device.type == "cpu"
+        if device.type == "cuda":
+            state.sampler = ReadAhead(state.sampler)
         self._saved_update = state.progress.update if state.progress.update else -1
 
     def fit(self) -> str:
@@ -156,7 +176,7 @@ class Trainer:
         return group
 
     def update(self, group: Sequence[Batch]) -> None:
-        """Take one optimizer step on the mean loss per target token of all batches in `group`."""
+        """Take one optimizer step on the mean loss per target token of all batches in `group`, waiting for nothing."""
         progress = self.state.progress
         tokens = sum(batch.tokens for batch in group)
         loss_sum = torch.zeros((), device=self.device)
@@ -165,40 +185,42 @@ class Trainer:
             loss.smoothed.backward()  # type: ignore[no-untyped-call]
             loss_sum += loss.plain
         progress.update += 1
-        norm = self._scale_and_clip(tokens)
         rate = self.config.learning_rate * self.schedule(progress.update, self.fraction_done())
         for parameters in self.state.optimizer.param_groups:
             parameters["lr"] = rate
-        mean_loss = float(loss_sum) / tokens
-        if math.isfinite(norm) and math.isfinite(mean_loss):
-            self.state.optimizer.step()
-            progress.bad_in_a_row = 0
-            progress.tokens += tokens
-            progress.window_loss += mean_loss * tokens
-            progress.window_tokens += tokens
-        else:
-            self._count_bad_update(norm, mean_loss)
-        self.state.optimizer.zero_grad(set_to_none=True)
-        self._last_norm = norm
+        figures = optimizer_step(self.state.optimizer, loss_sum, tokens, clip_norm=self.config.clip_norm)
+        self._unread.append(Outcome(progress.update, tokens, figures))
+        if self._reading_is_free:
+            self.read_outcomes()
         progress.seconds = self._seconds_before + time.monotonic() - self._started
         self.hooks.on_step(self.fraction_done(), self.remaining_seconds())
 
-    def _scale_and_clip(self, tokens: int) -> float:
-        """Turn summed gradients into the mean per token, clipped; return the norm of that mean before clipping."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        norm = float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))) / tokens
-        clip = self.config.clip_norm
-        factor = min(1.0, clip / norm) if clip is not None and norm > 0 and math.isfinite(norm) else 1.0
-        torch._foreach_mul_(gradients, factor / tokens)
-        return norm
+    def read_outcomes(self) -> None:
+        """Wait for the updates that have not been read yet, and count them: what they learned, or that they were skipped.
 
-    def _count_bad_update(self, norm: float, loss: float) -> None:
+        Raises:
+            DivergedError: Too many updates in a row had no finite loss or gradient.
+        """
+        outcomes, self._unread = self._unread, []
+        figures = torch.stack([outcome.figures for outcome in outcomes]).tolist() if outcomes else []
+        progress = self.state.progress
+        for outcome, (loss_sum, norm) in zip(outcomes, figures, strict=True):
+            self._last_norm = norm
+            if math.isfinite(loss_sum) and math.isfinite(norm):
+                progress.bad_in_a_row = 0
+                progress.tokens += outcome.tokens
+                progress.window_loss += loss_sum
+                progress.window_tokens += outcome.tokens
+            else:
+                self._count_bad_update(outcome.update, norm, loss_sum / outcome.tokens)
+
+    def _count_bad_update(self, update: int, norm: float, loss: float) -> None:
         progress = self.state.progress
         progress.bad_updates += 1
         progress.bad_in_a_row += 1
         if progress.bad_in_a_row >= self.config.max_bad_updates:
             raise DivergedError(
-                f"training diverged: {progress.bad_in_a_row} updates in a row, up to update {progress.update}, had a loss "
+                f"training diverged: {progress.bad_in_a_row} updates in a row, up to update {update}, had a loss "
                 f"({loss}) or gradient norm ({norm}) that is not finite; none of them changed the weights. Lower "
                 "training.learning_rate, or set training.clip_norm or a longer training.warmup_updates"
             )
@@ -245,6 +267,7 @@ class Trainer:
 
     def report_update(self) -> None:
         """Report the updates since the last report."""
+        self.read_outcomes()
         progress = self.state.progress
         elapsed = max(time.monotonic() - self._window_started, 1e-9)
         self.hooks.on_update(
@@ -271,6 +294,7 @@ class Trainer:
             counts_for_patience: False for the validation that ends a training between two regular ones, so that a run that
                 goes on later has the patience of an uninterrupted one.
         """
+        self.read_outcomes()
         self._check_weights()
         progress = self.state.progress
         scores: dict[str, float] = {}
@@ -299,6 +323,7 @@ class Trainer:
 
     def save(self) -> None:
         """Write a checkpoint unless this update has one, name it, and remove those that are kept no more."""
+        self.read_outcomes()
         progress = self.state.progress
         name = f"update-{progress.update:08d}"
         names = {"best": progress.best() or name, "last": name}
