@@ -14,6 +14,9 @@ from nmt_cli.text.examples import Examples, Ids
 from nmt_cli.text.vocab import BOS, EOS, PAD
 
 POOL_BATCHES = 100
+WINDOW = 1_000_000
+"""Most pairs that a sampler holds in memory and orders at a time."""
+FEISTEL_ROUNDS = 6
 
 Resample = Callable[[int, int, NDArray[np.int64]], tuple[list[Ids], list[Ids]]]
 """Epoch, batch and indices of examples -> sources and targets to be used in the place of the usual ones."""
@@ -128,25 +131,59 @@ def group_by_budget(
     order: NDArray[np.int64], lengths: NDArray[np.int64], *, tokens: int | None, sentences: int | None
 ) -> list[NDArray[np.int64]]:
     """Cut `order` into batches whose sentences x longest (padding included) stay within `tokens`, or of `sentences` each."""
+    ordered, most = lengths[order], sentences or max(1, len(order))
     batches = []
-    start = longest = 0
-    for position, index in enumerate(order):
-        longest = max(longest, int(lengths[index]))
-        count = position - start + 1
-        full = count > 1 and (
-            (tokens is not None and count * longest > tokens) or (sentences is not None and count > sentences)
-        )
-        if full:
-            batches.append(order[start:position])
-            start, longest = position, int(lengths[index])
-    batches.append(order[start:])
-    return batches
+    start = count = 0
+    while start < len(order):
+        count = most if tokens is None else _fitting(ordered[start : start + most], tokens, guess=2 * count)
+        batches.append(order[start : start + count])
+        start += count
+    return batches or [order]
+
+
+def _fitting(lengths: NDArray[np.int64], budget: int, *, guess: int) -> int:
+    """Return how many of the first `lengths` fill a budget of count x longest: one at least. The `guess` saves time only."""
+    reach = max(16, guess)
+    while True:
+        costs = np.maximum.accumulate(lengths[:reach]) * np.arange(1, len(lengths[:reach]) + 1)
+        count = int(np.searchsorted(costs, budget, side="right"))
+        if count < reach or reach >= len(lengths):
+            return max(1, count)
+        reach *= 4
+
+
+def shuffled_range(start: int, stop: int, size: int, seed: Sequence[int]) -> NDArray[np.int64]:
+    """Return what stands at places `start` to `stop` of a pseudo-random order of 0 … `size` - 1, without making all of it.
+
+    A Feistel network orders the numbers of as many bits; where it leads out of the range, it is followed until it comes back.
+
+    Reference: Luby, Rackoff 1988 (the network); Black, Rogaway 2002 (ranges that are no power of two).
+    """
+    keys = np.random.SeedSequence(seed).generate_state(FEISTEL_ROUNDS, np.uint64).astype(np.uint64)
+    bits = max(2, (size - 1).bit_length())
+    found = _feistel(np.arange(start, stop, dtype=np.uint64), keys, bits)
+    while len(outside := np.flatnonzero(found >= size)):
+        found[outside] = _feistel(found[outside], keys, bits)
+    return found.astype(np.int64)
+
+
+def _feistel(values: NDArray[np.uint64], keys: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+    """Return values of `bits` bits, each exchanged for another one."""
+    low, high = bits // 2, bits - bits // 2
+    left, right = values >> np.uint64(low), values & np.uint64((1 << low) - 1)
+    for key in keys:
+        mixed = (right + key) * np.uint64(0x9E3779B97F4A7C15)  # 2**64 / golden ratio, odd
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+        left, right = right, left ^ ((mixed >> np.uint64(32)) & np.uint64((1 << high) - 1))
+        low, high = high, low
+    return (left << np.uint64(low)) | right
 
 
 class BatchSampler:
     """Shuffled batches of similar lengths, epoch after epoch.
 
-    The order of an epoch follows from (seed, epoch) alone, so (epoch, batch) is the whole position.
+    The order of an epoch follows from (seed, epoch) alone, so (epoch, batch) is the whole position. A corpus of more than
+    `window` pairs is gone through in windows, each a random part of it that is read into memory.
 
     Args:
         examples: The pairs.
@@ -154,6 +191,7 @@ class BatchSampler:
         sentences: Sentences of a batch, or None.
         seed: Seed of the order.
         resample: Gives other ids for the pairs of a batch, or None. Batches are made up by the usual lengths all the same.
+        window: Most pairs that are held in memory and ordered at a time.
     """
 
     def __init__(
@@ -164,57 +202,92 @@ class BatchSampler:
         sentences: int | None,
         seed: int,
         resample: Resample | None = None,
+        window: int = WINDOW,
     ) -> None:
         self._examples, self._resample = examples, resample
         self._tokens, self._sentences, self._seed = tokens, sentences, seed
-        self._source_lengths, self._target_lengths = examples.source_lengths, examples.target_lengths
+        self.windows = max(1, -(-len(examples) // window))
         self.epoch = 0
         self.position = 0
-        self._batches = self._order(0)
+        self._batches: list[NDArray[np.int64]] = []  # places in the window
+        self._here: Examples | None = None  # the pairs of the window
+        self._members = np.arange(0)  # which of all examples they are, where there are several windows
+        self._enter(0, 0, first=0)
 
     @property
     def batches_per_epoch(self) -> int:
-        """Number of batches of the current epoch."""
-        return len(self._batches)
+        """Number of batches of the current epoch; estimated from the windows so far until the last one is reached."""
+        known = self._first + len(self._batches)
+        if self._in_last_window:
+            return known
+        return max(known + 1, round(known * len(self._examples) / self._bound(self._window + 1)))
 
     def next_batch(self) -> Batch:
         """Return the next batch; an exhausted epoch is followed by the next one."""
-        if self.position == len(self._batches):
+        if self.epoch_is_over:
             self.move_to(self.epoch + 1, 0)
-        indices = self._batches[self.position]
+        elif self.position == self._first + len(self._batches):
+            self._enter(self.epoch, self._window + 1, first=self.position)
+        if self._here is None:
+            self._here = self._examples.take(self._members)
+        indices = self._batches[self.position - self._first]
         self.position += 1
         if self._resample is None:
-            return batch_of(self._examples, indices)
-        sources, targets = self._resample(self.epoch, self.position - 1, indices)
-        return make_batch(sources, targets, self._examples.lines[indices])
+            return batch_of(self._here, indices)
+        chosen = indices if self.windows == 1 else self._members[indices]
+        sources, targets = self._resample(self.epoch, self.position - 1, chosen)
+        return make_batch(sources, targets, self._here.lines[indices])
 
     @property
     def epoch_is_over(self) -> bool:
         """Whether the last batch of the epoch has been given."""
-        return self.position == len(self._batches)
+        return self._in_last_window and self.position == self._first + len(self._batches)
 
     def move_to(self, epoch: int, position: int) -> None:
         """Go to batch `position` of `epoch`."""
-        if epoch != self.epoch:
-            self._batches = self._order(epoch)
+        if epoch != self.epoch or position < self._first:
+            self._enter(epoch, 0, first=0)
+        while position > self._first + len(self._batches) and not self._in_last_window:
+            self._enter(epoch, self._window + 1, first=self._first + len(self._batches))
         self.epoch, self.position = epoch, position
 
-    def _order(self, epoch: int) -> list[NDArray[np.int64]]:
-        random = np.random.default_rng([self._seed, epoch])
-        shuffled = random.permutation(len(self._examples))
+    @property
+    def _in_last_window(self) -> bool:
+        return self._window + 1 == self.windows
+
+    def _bound(self, window: int) -> int:
+        """Return how many pairs come before a window."""
+        return len(self._examples) * window // self.windows
+
+    def _enter(self, epoch: int, window: int, *, first: int) -> None:
+        """Find the batches of a window, whose first one is batch `first` of the epoch. Their ids are read when asked for."""
+        self._window, self._first = window, first
+        self._batches, self._here = [], None  # what is no longer needed makes room first
+        if self.windows == 1:
+            self._here = self._examples
+            self._batches = self._order([epoch], self._here.source_lengths, self._here.target_lengths)
+            return
+        order = shuffled_range(self._bound(window), self._bound(window + 1), len(self._examples), [self._seed, epoch])
+        self._members = np.sort(order)
+        self._batches = self._order([epoch, window], *self._examples.lengths_of(self._members))
+
+    def _order(
+        self, place: Sequence[int], source_lengths: NDArray[np.int64], target_lengths: NDArray[np.int64]
+    ) -> list[NDArray[np.int64]]:
+        random = np.random.default_rng([self._seed, *place])
+        shuffled = random.permutation(len(target_lengths))
+        size = self._pool_size(target_lengths)
         batches = []
-        for pool in self._pools(shuffled):
-            ranked = pool[np.lexsort((self._source_lengths[pool], self._target_lengths[pool]))]
-            batches += group_by_budget(ranked, self._target_lengths, tokens=self._tokens, sentences=self._sentences)
+        for start in range(0, len(shuffled), size):  # sorted by length inside a pool only
+            pool = shuffled[start : start + size]
+            ranked = pool[np.lexsort((source_lengths[pool], target_lengths[pool]))]
+            batches += group_by_budget(ranked, target_lengths, tokens=self._tokens, sentences=self._sentences)
         return [batches[i] for i in random.permutation(len(batches))]
 
-    def _pools(self, shuffled: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-        """Yield stretches of about `POOL_BATCHES` batches; batches are sorted by length inside a stretch only."""
-        mean = float(self._target_lengths.mean())
-        batch = self._sentences or max(1, int((self._tokens or 1) / mean))
-        size = batch * POOL_BATCHES
-        for start in range(0, len(shuffled), size):
-            yield shuffled[start : start + size]
+    def _pool_size(self, target_lengths: NDArray[np.int64]) -> int:
+        """Return the number of pairs in about `POOL_BATCHES` batches."""
+        batch = self._sentences or max(1, int((self._tokens or 1) / float(target_lengths.mean())))
+        return batch * POOL_BATCHES
 
 
 def in_order(examples: Examples, *, tokens: int) -> Iterator[Batch]:

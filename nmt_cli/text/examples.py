@@ -71,6 +71,16 @@ class Examples:
         """Tokens of each target with its end mark, `(N,)`."""
         return np.diff(self.target_ends, prepend=0) + 1
 
+    def lengths_of(self, indices: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the tokens, end marks included, of the sources and of the targets at ascending `indices`."""
+        lengths = np.empty((2, len(indices)), dtype=np.int64)
+        for start in range(0, len(indices), TAKEN_AT_ONCE):
+            chosen = indices[start : start + TAKEN_AT_ONCE]
+            for side, ends in enumerate((self.source_ends, self.target_ends)):
+                lengths[side, start : start + TAKEN_AT_ONCE] = ends[chosen] - _starts(ends, chosen) + 1
+            self.release()
+        return lengths[0], lengths[1]
+
     def take(self, indices: NDArray[np.int64]) -> Examples:
         """Return a copy, in memory, of the examples at ascending `indices`, holding little more at any time."""
         parts = []
@@ -90,11 +100,15 @@ def _sentence(ids: NDArray[Any], ends: NDArray[np.int64], index: int) -> Ids:
     return ids[ends[index - 1] if index else 0 : ends[index]].astype(np.int32, copy=False)
 
 
+def _starts(ends: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.where(indices > 0, ends[indices - 1], 0)
+
+
 def _sentences(
     ids: NDArray[Any], ends: NDArray[np.int64], indices: NDArray[np.int64]
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Return the ids of some sentences, one after the other, and how many each has."""
-    starts = np.where(indices > 0, ends[indices - 1], 0)
+    starts = _starts(ends, indices)
     lengths = ends[indices] - starts
     moved = starts - (lengths.cumsum() - lengths)  # how far each sentence is from where it goes
     return ids[np.repeat(moved, lengths) + np.arange(lengths.sum())], lengths

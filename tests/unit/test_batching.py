@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from nmt_cli.text.batching import Batch, BatchSampler, batch_of, group_by_budget, in_order, make_batch, pad
+from nmt_cli.text.batching import Batch, BatchSampler, batch_of, group_by_budget, in_order, make_batch, pad, shuffled_range
 from nmt_cli.text.examples import Examples
 from nmt_cli.text.vocab import BOS, EOS, PAD
 
@@ -162,6 +162,33 @@ def test_groups_by_hand(tokens: int | None, sentences: int | None, groups: list[
     assert [group.tolist() for group in found] == groups
 
 
+def groups_one_by_one(order: np.ndarray, lengths: np.ndarray, tokens: int | None, sentences: int | None) -> list[np.ndarray]:
+    """What `group_by_budget` does, pair by pair."""
+    batches, start, longest = [], 0, 0
+    for position, index in enumerate(order):
+        longest = max(longest, int(lengths[index]))
+        count = position - start + 1
+        if count > 1 and ((tokens and count * longest > tokens) or (sentences and count > sentences)):
+            batches.append(order[start:position])
+            start, longest = position, int(lengths[index])
+    return [*batches, order[start:]]
+
+
+@pytest.mark.parametrize("ranked", [True, False])
+@pytest.mark.parametrize(
+    ("tokens", "sentences"), [(1, None), (30, None), (400, None), (5000, None), (None, 1), (None, 7), (200, 9), (None, None)]
+)
+@pytest.mark.parametrize("count", [0, 1, 2, 17, 600])
+def test_groups_are_those_found_pair_by_pair(count: int, tokens: int | None, sentences: int | None, ranked: bool) -> None:
+    random = np.random.default_rng(count)
+    lengths = random.geometric(0.1, 700)
+    order = random.permutation(700)[:count]
+    order = order[np.argsort(lengths[order])] if ranked else order
+    found = group_by_budget(order, lengths, tokens=tokens, sentences=sentences)
+    expected = groups_one_by_one(order, lengths, tokens, sentences)
+    assert [group.tolist() for group in found] == [group.tolist() for group in expected]
+
+
 @pytest.mark.parametrize("budget", [5, 8, 13, 40, 1000])
 def test_the_budget_counts_padding_and_only_one_long_sentence_may_pass_it(budget: int) -> None:
     batches = one_epoch(BatchSampler(corpus(), tokens=budget, sentences=None, seed=3))
@@ -238,6 +265,97 @@ def test_a_position_can_be_gone_back_to() -> None:
     expected = lines_of([sampler.next_batch() for _ in range(12)])
     sampler.move_to(0, 3)
     assert lines_of([sampler.next_batch() for _ in range(9)]) == expected[3:]
+
+
+# -- windows -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 64, 65, 1000, 4097])
+def test_a_shuffled_range_holds_every_number_once(size: int) -> None:
+    orders = [shuffled_range(0, size, size, [seed]).tolist() for seed in (1, 2)]
+    assert all(sorted(order) == list(range(size)) for order in orders)
+    assert shuffled_range(size // 3, size, size, [1]).tolist() == orders[0][size // 3 :]
+    assert size < 60 or orders[0] != orders[1]
+
+
+def test_a_shuffled_range_is_spread_like_a_random_order() -> None:
+    size = 10_000
+    order = shuffled_range(0, size, size, [3, 0])
+    random = np.random.default_rng(1).permutation(size)
+    for found in (order, random):  # both within five standard deviations of what chance gives
+        assert abs(np.corrcoef(np.arange(size), found)[0, 1]) < 5 / size**0.5
+        assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 5 / size**0.5
+        low = np.count_nonzero(found[: size // 2] < size // 2)
+        assert abs(low - size / 4) < 5 * (size / 16) ** 0.5
+
+
+@pytest.mark.parametrize(("tokens", "sentences"), [(20, None), (None, 4)])
+@pytest.mark.parametrize("window", [5, 18, 36])
+def test_windows_give_every_pair_once_an_epoch(window: int, tokens: int | None, sentences: int | None) -> None:
+    sampler = BatchSampler(corpus(), tokens=tokens, sentences=sentences, seed=5, window=window)
+    assert sampler.windows == -(-37 // window)
+    orders = []
+    for epoch in range(3):
+        batches: list[Batch] = []
+        while not batches or not sampler.epoch_is_over:
+            batches.append(sampler.next_batch())
+            assert (sampler.epoch, sampler.position) == (epoch, len(batches))
+            assert (sampler.position == sampler.batches_per_epoch) == sampler.epoch_is_over
+        assert sorted(line for batch in batches for line in batch.lines) == list(range(101, 138))
+        assert all(batch.target_out.numel() <= tokens or len(batch.lines) == 1 for batch in batches if tokens)
+        for batch in batches:
+            for row, line in zip(batch.target_out, batch.lines, strict=True):
+                assert row[0] == line - 101 + 4, "ids and line numbers belong together"
+        orders.append(lines_of(batches))
+    assert orders[0] != orders[1] != orders[2]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 4, 5, 9, 13, 14, 15, 20, 31])
+def test_a_position_in_the_middle_of_windows_can_be_taken_up_again(steps: int) -> None:
+    first = BatchSampler(corpus(), tokens=None, sentences=4, seed=7, window=13)  # 3 windows of 4 batches
+    for _ in range(steps):
+        first.next_batch()
+    again = BatchSampler(corpus(), tokens=None, sentences=4, seed=7, window=13)
+    again.move_to(first.epoch, first.position)
+    assert (again.epoch_is_over, again.batches_per_epoch) == (first.epoch_is_over, first.batches_per_epoch)
+    expected = [first.next_batch() for _ in range(17)]
+    found = [again.next_batch() for _ in range(17)]
+    assert lines_of(found) == lines_of(expected)
+    assert all(torch.equal(a.target_out, b.target_out) for a, b in zip(found, expected, strict=True))
+    again.move_to(0, 2)
+    start = BatchSampler(corpus(), tokens=None, sentences=4, seed=7, window=13)
+    assert again.next_batch().lines == [start.next_batch() for _ in range(3)][2].lines
+
+
+def test_windows_tell_the_resampler_which_pairs_these_are() -> None:
+    examples = corpus()
+
+    def resample(epoch: int, batch: int, indices: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        return [examples.source(i) for i in indices.tolist()], [examples.target(i) for i in indices.tolist()]
+
+    for window in (10, 37):
+        plain = BatchSampler(examples, tokens=20, sentences=None, seed=5, window=window)
+        sampled = BatchSampler(examples, tokens=20, sentences=None, seed=5, window=window, resample=resample)
+        for batch, other in zip(one_epoch(plain), one_epoch(sampled), strict=True):
+            assert batch.lines == other.lines
+            assert torch.equal(batch.source_ids, other.source_ids)
+            assert torch.equal(batch.target_out, other.target_out)
+
+
+def test_one_window_has_the_order_of_before() -> None:
+    """The order of a corpus in one window, as it was first defined; runs are taken up again by it."""
+    examples, seed, epoch = corpus(700), 3, 2
+    random = np.random.default_rng([seed, epoch])
+    shuffled, batches = random.permutation(700), []
+    size = int(25 / examples.target_lengths.mean()) * 100
+    for start in range(0, 700, size):
+        pool = shuffled[start : start + size]
+        ranked = pool[np.lexsort((examples.source_lengths[pool], examples.target_lengths[pool]))]
+        batches += groups_one_by_one(ranked, examples.target_lengths, 25, None)
+    sampler = BatchSampler(examples, tokens=25, sentences=None, seed=seed)
+    sampler.move_to(epoch, 0)
+    expected = [tuple((batches[i] + 101).tolist()) for i in random.permutation(len(batches))]
+    assert lines_of(one_epoch(sampler)) == expected
 
 
 # -- without shuffling -------------------------------------------------------------------------------------------------
