@@ -20,13 +20,20 @@ from nmt_cli.errors import ConfigError
 class Score(nn.Module, ABC):
     """How well each key fits each query. B sentences, T queries, S keys."""
 
+    query_layer: nn.Linear | None
+    """What queries go through first, without bias; None: they are compared as they are."""
+
     def prepare(self, keys: Tensor) -> Tensor:
         """Return what of the keys does not depend on the query, to be made once a sentence. `(B, S, …)`."""
         return keys
 
     @abstractmethod
+    def compare(self, projected: Tensor, prepared: Tensor) -> Tensor:
+        """Return scores `(B, T, S)` of queries that came through `query_layer` and keys as `prepare` gave them."""
+
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
         """Return scores `(B, T, S)` of queries `(B, T, Q)` and keys as `prepare` gave them."""
+        return self.compare(queries if self.query_layer is None else self.query_layer(queries), prepared)
 
 
 class AdditiveScore(Score):
@@ -49,9 +56,9 @@ class AdditiveScore(Score):
         projected: Tensor = self.key_layer(keys)
         return projected
 
-    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+    def compare(self, projected: Tensor, prepared: Tensor) -> Tensor:
         """Return scores `(B, T, S)`."""
-        features = (self.query_layer(queries).unsqueeze(2) + prepared.unsqueeze(1)).tanh_()  # (B, T, S, A)
+        features = (projected.unsqueeze(2) + prepared.unsqueeze(1)).tanh_()  # (B, T, S, A)
         return torch.matmul(features, self.value_layer.weight[0])  # (B, T, S, A) -> (B, T, S)
 
 
@@ -65,11 +72,12 @@ class DotScore(Score):
 
     def __init__(self, width: int, *, scaled: bool) -> None:
         super().__init__()
+        self.query_layer = None
         self.scale = 1 / math.sqrt(width) if scaled else 1.0
 
-    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+    def compare(self, projected: Tensor, prepared: Tensor) -> Tensor:
         """Return scores `(B, T, S)`."""
-        return torch.matmul(queries * self.scale, prepared.transpose(1, 2))
+        return torch.matmul(projected * self.scale, prepared.transpose(1, 2))
 
 
 class GeneralScore(Score):
@@ -82,6 +90,7 @@ class GeneralScore(Score):
 
     def __init__(self, query_width: int, key_width: int) -> None:
         super().__init__()
+        self.query_layer = None
         self.key_layer = nn.Linear(key_width, query_width, bias=False)
 
     def prepare(self, keys: Tensor) -> Tensor:
@@ -89,9 +98,9 @@ class GeneralScore(Score):
         projected: Tensor = self.key_layer(keys)
         return projected
 
-    def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
+    def compare(self, projected: Tensor, prepared: Tensor) -> Tensor:
         """Return scores `(B, T, S)`."""
-        return torch.matmul(queries, prepared.transpose(1, 2))
+        return torch.matmul(projected, prepared.transpose(1, 2))
 
 
 def _dot(query_width: int, key_width: int, *, scaled: bool) -> Score:
@@ -140,7 +149,12 @@ class Attention(nn.Module):
         Returns:
             Context `(B, T, D)` and weights `(B, T, S)`, the weights before dropout.
         """
+        projected = queries if self.score.query_layer is None else self.score.query_layer(queries)
+        weights = self.weigh(projected, prepared, visible)
+        return torch.bmm(self.dropout(weights), values), weights
+
+    def weigh(self, projected: Tensor, prepared: Tensor, visible: Tensor | None) -> Tensor:
+        """Return the weights `(B, T, S)`, before dropout, of queries that came through the score's query layer."""
         if visible is not None and visible.dim() == 2:
             visible = visible.unsqueeze(1)  # (B, S) -> (B, 1, S)
-        weights = masked_softmax(self.score(queries, prepared), visible)
-        return torch.bmm(self.dropout(weights), values), weights
+        return masked_softmax(self.score.compare(projected, prepared), visible)

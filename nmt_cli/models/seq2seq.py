@@ -14,10 +14,12 @@ from typing import Self, cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from nmt_cli.attention.scoring import Attention
+from nmt_cli.attention.scoring import AdditiveScore, Attention
 from nmt_cli.models.interface import Decoder, DecoderOutput, DecoderState, Encoded, Encoder, split_order
+from nmt_cli.models.recurrence import CELLS, Reading, Writing
+from nmt_cli.models.repeated import RepeatedProduct
 
 LayerState = tuple[Tensor, ...]
 """`(hidden,)` of a GRU layer, `(hidden, cell)` of an LSTM layer, each `(B, hidden width)`."""
@@ -67,11 +69,55 @@ class RecurrentEncoder(Encoder):
             if index:
                 states = self.dropout(states)
             packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
-            with _full_precision_on_cpu(states):
-                packed_states, final = layer(packed)
+            packed_states, final = self._read(cast(nn.RNNBase, layer), packed, lengths)
             states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source_ids.shape[1])
-            finals.append(tuple(_join_directions(part) for part in (final if isinstance(final, tuple) else (final,))))
+            finals.append(tuple(_join_directions(part) for part in final))
         return Encoded(states, source_visible, tuple(torch.stack(parts) for parts in zip(*finals, strict=True)))
+
+    def _read(self, layer: nn.RNNBase, packed: PackedSequence, lengths: Tensor) -> tuple[PackedSequence, LayerState]:
+        """Return the states of a layer and the final ones, each `(directions, B, H)`."""
+        with _full_precision_on_cpu(packed.data):
+            if torch.is_grad_enabled() and packed.data.device.type == "cpu":  # torch takes gradients of weights step by step
+                return read_packed(layer, packed, lengths)
+            states, final = layer(packed)
+            return states, final if isinstance(final, tuple) else (final,)
+
+
+def read_packed(layer: nn.RNNBase, packed: PackedSequence, lengths: Tensor) -> tuple[PackedSequence, LayerState]:
+    """Do what a `torch.nn.GRU` or `LSTM` of one layer does, with the gradients of its weights in one product each.
+
+    Both directions go side by side: the backward one reads each sentence from its end, so that at each step both have the same
+    sentences left.
+
+    Args:
+        layer: One layer, one-way or two-way.
+        packed: N real tokens, `(N, E)`.
+        lengths: Tokens of each sentence, `(B,)` int64.
+
+    Returns:
+        States of all tokens, and the final states: hidden (and cell), each `(directions, B, H)`.
+    """
+    suffixes = ("", "_reverse") if layer.bidirectional else ("",)
+
+    def stacked(name: str) -> Tensor:
+        return torch.stack([cast(Tensor, getattr(layer, f"{name}_l0{suffix}")) for suffix in suffixes])
+
+    lengths = lengths[packed.sorted_indices]  # longest first
+    starts = packed.batch_sizes.cumsum(dim=0) - packed.batch_sizes  # where the tokens of each step begin
+    rows = torch.cat([torch.arange(int(count)) for count in packed.batch_sizes])
+    steps = torch.repeat_interleave(packed.batch_sizes)
+    mirrored = starts[lengths[rows] - 1 - steps] + rows  # where the token as far from the other end is
+
+    inputs = torch.stack([packed.data, packed.data[mirrored]][: len(suffixes)])  # (directions, N, E)
+    gates = torch.baddbmm(stacked("bias_ih").unsqueeze(1), inputs, stacked("weight_ih").mT)
+    states: tuple[Tensor, ...] = Reading.apply(  # (directions, N, H)
+        CELLS[layer.mode.lower()], packed.batch_sizes.tolist(), gates, stacked("weight_hh"), stacked("bias_hh")
+    )  # type: ignore[no-untyped-call]
+    ends = starts[lengths - 1] + torch.arange(len(lengths))
+    final = tuple(part[:, ends[packed.unsorted_indices]] for part in states)
+    directions = [states[0][0], *(part[mirrored] for part in states[0][1:])]
+    data = torch.cat(directions, dim=1)
+    return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices), final
 
 
 def _full_precision_on_cpu(states: Tensor) -> AbstractContextManager[object]:
@@ -191,7 +237,7 @@ class RecurrentDecoder(Decoder):
         self.cells = nn.ModuleList(
             kind(hidden_size if index else embedding.embedding_dim + memory_width, hidden_size) for index in range(layers)
         )
-        self._step = {"gru": gru_step, "lstm": lstm_step}[cell]
+        self._cell, self._step = CELLS[cell], {"gru": gru_step, "lstm": lstm_step}[cell]
 
     def start(self, encoded: Encoded) -> RecurrentState:
         """Return the state before the first token; keys are projected here, once a sentence."""
@@ -204,36 +250,66 @@ class RecurrentDecoder(Decoder):
         """Read T tokens, one after the other. Weights: `cross.0` `(B, 1, T, S)`."""
         assert isinstance(state, RecurrentState)
         assert state.beams == 1 or not want_weights
+        if torch.is_grad_enabled() and not want_weights and self._has_own_backward(state):
+            return self._read_whole(target_ids, state)
         embedded = self.embedding_dropout(self.embedding(target_ids))  # (B, T) -> (B, T, E)
-        first = cast(nn.GRUCell, self.cells[0])
-        from_embedding, from_context = first.weight_ih.tensor_split([embedded.shape[2]], dim=1)
-        inputs = functional.linear(embedded, from_embedding, first.bias_ih)  # what does not depend on the step before
+        cells = [cast(nn.GRUCell, cell) for cell in self.cells]
+        from_embedding, from_context = cells[0].weight_ih.tensor_split([embedded.shape[2]], dim=1)
+        inputs = functional.linear(embedded, from_embedding, cells[0].bias_ih)  # what does not depend on the step before
         layers = tuple(tuple(part.to(inputs.dtype) for part in layer) for layer in state.layers)  # bfloat16 under autocast
         if state.beams > 1 and state.gates is None:
             state = replace(state, gates=functional.linear(state.memory, from_context))  # (B, S, D) -> (B, S, gates)
-        values = state.memory if state.gates is None else state.gates
+        query_layer = self.attention.score.query_layer
+        project = nn.Identity() if query_layer is None else RepeatedProduct(query_layer.weight.T)
+        average = RepeatedProduct(state.memory if state.gates is None else state.gates)
+        context_gates = RepeatedProduct(from_context.T) if state.gates is None else nn.Identity()
+        hidden_gates = [RepeatedProduct(cell.weight_hh.T, cell.bias_hh) for cell in cells]
+        input_gates = [RepeatedProduct(cell.weight_ih.T, cell.bias_ih) for cell in cells[1:]]
         hidden, weights = [], []
         for gates in inputs.unbind(dim=1):  # (B, T, gates) -> T x (B, gates)
-            query = layers[-1][0].view(-1, state.beams, layers[-1][0].shape[1])  # (B x beams, H) -> (B, beams, H)
-            context, row = self.attention(query, state.prepared, values, state.visible)
-            context = context.flatten(0, 1)  # (B, beams, D) -> (B x beams, D)
-            gates = gates + (functional.linear(context, from_context) if state.gates is None else context)
-            layers = self._advance(gates, layers)
+            query = project(layers[-1][0])
+            query = query.view(-1, state.beams, query.shape[1])  # (B x beams, A) -> (B, beams, A)
+            row = self.attention.weigh(query, state.prepared, state.visible)
+            context = average(self.attention.dropout(row)).flatten(0, 1)  # (B, beams, D) -> (B x beams, D)
+            gates = gates + context_gates(context)
+            after: list[LayerState] = []
+            for index, before in enumerate(layers):
+                if index:
+                    gates = input_gates[index - 1](self.dropout(after[-1][0]))
+                after.append(self._step(gates, hidden_gates[index](before[0]), before))
+            layers = tuple(after)
             hidden.append(layers[-1][0])
             weights.append(row)
         output = self.output_dropout(torch.stack(hidden, dim=1))  # T x (B, H) -> (B, T, H)
         named = {"cross.0": torch.cat(weights, dim=1).unsqueeze(1)} if want_weights else {}  # T x (B, 1, S) -> (B, 1, T, S)
         return DecoderOutput(output, named), replace(state, layers=layers)
 
-    def _advance(self, gates: Tensor, layers: tuple[LayerState, ...]) -> tuple[LayerState, ...]:
-        """Return the layers' states one step on; `gates` is the input part of the first layer's gates."""
-        after: list[LayerState] = []
-        for index, (module, before) in enumerate(zip(self.cells, layers, strict=True)):
-            cell = cast(nn.GRUCell, module)
-            if index:
-                gates = functional.linear(self.dropout(after[-1][0]), cell.weight_ih, cell.bias_ih)
-            after.append(self._step(gates, functional.linear(before[0], cell.weight_hh, cell.bias_hh), before))
-        return tuple(after)
+    def _has_own_backward(self, state: RecurrentState) -> bool:
+        """Return whether `Writing` does what this decoder does: one layer, additive attention without dropout, no autocast."""
+        return (
+            len(self.cells) == state.beams == 1
+            and isinstance(self.attention.score, AdditiveScore)
+            and isinstance(self.attention.dropout, nn.Identity)
+            and not torch.is_autocast_enabled(state.memory.device.type)
+        )
+
+    def _read_whole(self, target_ids: Tensor, state: RecurrentState) -> tuple[DecoderOutput, RecurrentState]:
+        """Read T tokens at once, with the loop whose backward pass is its own; for training, which never goes on from there."""
+        cell, score = cast(nn.GRUCell, self.cells[0]), cast(AdditiveScore, self.attention.score)
+        embedded = self.embedding_dropout(self.embedding(target_ids.T))  # (T, B, E)
+        from_embedding, from_context = cell.weight_ih.tensor_split([embedded.shape[2]], dim=1)
+        hidden: Tensor = Writing.apply(  # (T, B, H)
+            self._cell,
+            functional.linear(embedded, from_embedding, cell.bias_ih),
+            torch.stack(state.layers[0]),
+            torch.cat((cell.weight_hh, cast(nn.Linear, score.query_layer).weight)),
+            cell.bias_hh,
+            score.value_layer.weight[0],
+            state.prepared,
+            functional.linear(state.memory, from_context),  # once a sentence: the average of these is that of the contexts
+            ~state.visible,
+        )  # type: ignore[no-untyped-call]
+        return DecoderOutput(self.output_dropout(hidden).transpose(0, 1)), state
 
     @property
     def output_layer(self) -> tuple[Tensor, Tensor | None]:
@@ -245,18 +321,21 @@ def gru_step(from_input: Tensor, from_hidden: Tensor, state: LayerState) -> Laye
     """Return the next state of a GRU layer, as `torch.nn.GRUCell` defines it.
 
     Args:
-        from_input: `(B, 3 H)`, the input's part of reset, update and new gates, biases included.
-        from_hidden: `(B, 3 H)`, the same of the state before.
-        state: `(hidden,)`.
+        from_input: `(…, 3 H)`, the input's part of reset, update and new gates, biases included.
+        from_hidden: `(…, 3 H)`, the same of the state before.
+        state: `(hidden,)`, each `(…, H)`.
     """
-    width = state[0].shape[1]
-    reset, update = (from_input[:, : 2 * width] + from_hidden[:, : 2 * width]).sigmoid().chunk(2, dim=1)
-    new = torch.tanh(torch.addcmul(from_input[:, 2 * width :], reset, from_hidden[:, 2 * width :]))
+    width = state[0].shape[-1]
+    (input_gates, input_new), (hidden_gates, hidden_new) = (
+        torch.split(part, [2 * width, width], dim=-1) for part in (from_input, from_hidden)
+    )
+    reset, update = (input_gates + hidden_gates).sigmoid().chunk(2, dim=-1)
+    new = torch.tanh(torch.addcmul(input_new, reset, hidden_new))
     return (torch.lerp(new, state[0], update),)
 
 
 def lstm_step(from_input: Tensor, from_hidden: Tensor, state: LayerState) -> LayerState:
     """Return the next state of an LSTM layer, as `torch.nn.LSTMCell` defines it; arguments as of `gru_step`, four gates."""
-    enter, forget, new, out = (from_input + from_hidden).chunk(4, dim=1)
+    enter, forget, new, out = (from_input + from_hidden).chunk(4, dim=-1)
     cell = forget.sigmoid() * state[1] + enter.sigmoid() * new.tanh()
     return out.sigmoid() * cell.tanh(), cell

@@ -103,7 +103,7 @@ class _BlockLoss(torch.autograd.Function):
                     gradient = gradient.to(hidden.dtype)
                     torch.mm(gradient, matrix, out=grad_hidden[start : start + BLOCK_ROWS])
                     if rows.dtype == grad_weight.dtype:
-                        grad_weight.addmm_(gradient.T, rows)
+                        torch.addmm(grad_weight, gradient.T, rows, out=grad_weight)
                     else:
                         grad_weight += gradient.T @ rows
             # what smoothing spreads over all tokens needs no pass over the logits: their sum is a product of sums

@@ -1,0 +1,300 @@
+"""Whole loops of recurrent layers for training, with a backward pass of their own.
+
+Autograd would keep a graph of every step, take the gradient of each weight matrix step by step, and copy gates again and again.
+Here each loop writes what its backward needs into one tensor for all steps, so that every weight gradient is one product.
+
+Reference: Cho et al. 2014 (GRU, in the form of `torch.nn.GRU`); Hochreiter, Schmidhuber 1997 (LSTM); Bahdanau, Cho,
+Bengio 2015 (attention).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Cell(ABC):
+    """The arithmetic of a cell after the products, one step forward and one step back.
+
+    Every tensor has the width of a state last, gates have several times that; what comes before is the same everywhere.
+    """
+
+    gates: int
+    """Gates: a vector of them is so many states wide."""
+    parts: int
+    """Kinds of state: hidden, and the LSTM's cell."""
+    kept: int
+    """What a step leaves for its way back, in widths of a state."""
+
+    @abstractmethod
+    def forward(
+        self, given: Tensor, recurrent: Tensor, before: Sequence[Tensor], after: Sequence[Tensor], kept: Tensor
+    ) -> None:
+        """Write the state after a step, and into `kept` what `backward` needs.
+
+        Args:
+            given: The input's part of the gates, biases included; may be changed.
+            recurrent: The same of the hidden state before.
+            before: The state before.
+            after: Where the state after goes.
+            kept: Room for what is needed on the way back.
+        """
+
+    @abstractmethod
+    def backward(
+        self,
+        above: Sequence[Tensor],
+        before: Sequence[Tensor],
+        after: Sequence[Tensor],
+        kept: Tensor,
+        *,
+        given: Tensor,
+        recurrent: Tensor,
+    ) -> list[Tensor]:
+        """Write the gradients of both parts of the gates; return those of the state before that do not go through `recurrent`.
+
+        Args:
+            above: Gradients of the state after.
+            before: The state before.
+            after: The state after.
+            kept: What `forward` left.
+            given: Where the gradient of the input's part goes.
+            recurrent: Where the gradient of the hidden state's part goes.
+        """
+
+
+class GruCell(Cell):
+    """h' = (1 - z) n + z h with n = tanh(x_n + r h_n), r and z sigmoids of sums; gates in the order r, z, n."""
+
+    gates, parts, kept = 3, 1, 4
+
+    def forward(
+        self, given: Tensor, recurrent: Tensor, before: Sequence[Tensor], after: Sequence[Tensor], kept: Tensor
+    ) -> None:
+        """Write the state after a step; kept are r, z, n and h_n."""
+        width = before[0].shape[-1]
+        reset, update, new, hidden_new = kept.split(width, dim=-1)  # type: ignore[no-untyped-call]
+        torch.add(given[..., : 2 * width], recurrent[..., : 2 * width], out=kept[..., : 2 * width])
+        kept[..., : 2 * width].sigmoid_()
+        hidden_new.copy_(recurrent[..., 2 * width :])
+        torch.addcmul(given[..., 2 * width :], reset, hidden_new, out=new)
+        new.tanh_()
+        torch.lerp(new, before[0], update, out=after[0])
+
+    def backward(
+        self,
+        above: Sequence[Tensor],
+        before: Sequence[Tensor],
+        after: Sequence[Tensor],
+        kept: Tensor,
+        *,
+        given: Tensor,
+        recurrent: Tensor,
+    ) -> list[Tensor]:
+        """Write the gradients of both parts of the gates."""
+        width = before[0].shape[-1]
+        reset, update, new, hidden_new = kept.split(width, dim=-1)  # type: ignore[no-untyped-call]
+        to_reset, to_update, to_new = given.split(width, dim=-1)  # type: ignore[no-untyped-call]
+        through = above[0] * update
+        torch.sub(above[0], through, out=to_new)  # above (1 - z)
+        torch.addcmul(to_new, to_new * new, new, value=-1, out=to_new)  # … (1 - n²)
+        torch.sub(before[0], new, out=to_update)
+        to_update.mul_(through).addcmul_(to_update, update, value=-1)  # above (h - n) z (1 - z)
+        torch.mul(to_new, reset, out=recurrent[..., 2 * width :])
+        torch.mul(recurrent[..., 2 * width :], hidden_new, out=to_reset)
+        to_reset.addcmul_(to_reset, reset, value=-1)  # … h_n r (1 - r)
+        recurrent[..., : 2 * width] = given[..., : 2 * width]
+        return [through]
+
+
+class LstmCell(Cell):
+    """c' = f c + i g, h' = o tanh(c'), with i, f, o sigmoids and g a tanh of sums; gates in the order i, f, g, o."""
+
+    gates, parts, kept = 4, 2, 5
+
+    def forward(
+        self, given: Tensor, recurrent: Tensor, before: Sequence[Tensor], after: Sequence[Tensor], kept: Tensor
+    ) -> None:
+        """Write the state after a step; kept are i, f, g, o and tanh(c')."""
+        width = before[0].shape[-1]
+        enter, forget, new, out, tanh_cell = kept.split(width, dim=-1)  # type: ignore[no-untyped-call]
+        torch.add(given, recurrent, out=kept[..., : 4 * width])
+        kept[..., : 2 * width].sigmoid_()
+        new.tanh_()
+        out.sigmoid_()
+        torch.mul(forget, before[1], out=after[1])
+        after[1].addcmul_(enter, new)
+        torch.tanh(after[1], out=tanh_cell)
+        torch.mul(out, tanh_cell, out=after[0])
+
+    def backward(
+        self,
+        above: Sequence[Tensor],
+        before: Sequence[Tensor],
+        after: Sequence[Tensor],
+        kept: Tensor,
+        *,
+        given: Tensor,
+        recurrent: Tensor,
+    ) -> list[Tensor]:
+        """Write the gradients of both parts of the gates; they are the same."""
+        width = before[0].shape[-1]
+        enter, forget, new, out, tanh_cell = kept.split(width, dim=-1)  # type: ignore[no-untyped-call]
+        to_enter, to_forget, to_new, to_out = given.split(width, dim=-1)  # type: ignore[no-untyped-call]
+        of_cell = above[0] * out
+        of_cell.addcmul_(of_cell * tanh_cell, tanh_cell, value=-1).add_(above[1])  # … (1 - tanh²) + what comes from later
+        torch.mul(above[0], tanh_cell, out=to_out)
+        torch.mul(of_cell, new, out=to_enter)
+        torch.mul(of_cell, before[1], out=to_forget)
+        torch.mul(of_cell, enter, out=to_new)
+        to_new.addcmul_(to_new * new, new, value=-1)
+        for gradient, gate in ((to_enter, enter), (to_forget, forget), (to_out, out)):
+            gradient.mul_(gate).addcmul_(gradient, gate, value=-1)
+        recurrent.copy_(given)
+        return [torch.zeros_like(above[0]), of_cell.mul_(forget)]
+
+
+CELLS: Mapping[str, Cell] = {"gru": GruCell(), "lstm": LstmCell()}
+"""Name in the config -> arithmetic."""
+
+
+class Reading(torch.autograd.Function):
+    """A layer's loop over packed sentences, both directions side by side.
+
+    `apply(cell, counts, gates, weight, bias)`: counts are the sentences at each step, never more than at the step before; gates
+    `(directions, N, gates x H)` are the input's part, N tokens step after step; weight `(directions, gates x H, H)` and bias
+    `(directions, gates x H)` make the hidden state's part. Returns hidden (and cell) of all tokens, `(directions, N, H)` each.
+    The first state is zero.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, cell: Cell, counts: Sequence[int], gates: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+        """Go from the first step to the last."""
+        directions, tokens, _ = gates.shape
+        width = weight.shape[2]
+        states = tuple(gates.new_empty(directions, tokens, width) for _ in range(cell.parts))
+        kept = gates.new_empty(directions, tokens, cell.kept * width)
+        before: Sequence[Tensor] = [gates.new_zeros(directions, counts[0], width)] * cell.parts
+        start = 0
+        for count in counts:
+            here = slice(start, start + count)
+            before = [part[:, :count] for part in before]
+            recurrent = torch.baddbmm(bias.unsqueeze(1), before[0], weight.mT)
+            after = [part[:, here] for part in states]
+            cell.forward(gates[:, here], recurrent, before, after, kept[:, here])
+            before, start = after, start + count
+        ctx.save_for_backward(weight, kept, *states)
+        ctx.cell, ctx.counts = cell, counts
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
+        """Go back from the last step to the first."""
+        weight, kept, *states = ctx.saved_tensors
+        cell, counts = ctx.cell, ctx.counts
+        directions, tokens, width = states[0].shape
+        of_gates = kept.new_empty(directions, tokens, cell.gates * width)
+        of_recurrent = torch.empty_like(of_gates)
+        hidden_before = torch.empty_like(states[0])
+        later: list[Tensor] = []  # gradients from the steps after, of the sentences that had them
+        end = tokens
+        for step in reversed(range(len(counts))):
+            count = counts[step]
+            here = slice(end - count, end)
+            gradients = [part[:, here].clone() for part in above]
+            for gradient, more in zip(gradients, later, strict=bool(later)):
+                gradient[:, : more.shape[1]] += more
+            if step:
+                before = [part[:, here.start - counts[step - 1] : here.start][:, :count] for part in states]
+            else:
+                before = [states[0].new_zeros(directions, count, width)] * cell.parts
+            hidden_before[:, here] = before[0]
+            after = [part[:, here] for part in states]
+            later = cell.backward(
+                gradients, before, after, kept[:, here], given=of_gates[:, here], recurrent=of_recurrent[:, here]
+            )
+            later[0].baddbmm_(of_recurrent[:, here], weight)
+            end = here.start
+        of_weight = of_recurrent.mT @ hidden_before
+        return None, None, of_gates, of_weight, of_recurrent.sum(dim=1)
+
+
+class Writing(torch.autograd.Function):
+    """A decoder's loop: at each step additive attention to the source, asked by the state before, then the cell.
+
+    `apply(cell, gates, state, weight, bias, score, prepared, source_gates, hidden)`: gates `(T, B, gates x H)` are the input
+    token's part; state the first hidden (and cell), stacked `(parts, B, H)`; weight `(gates x H + A, H)` makes, of a hidden
+    state, its part of the gates and below that the attention's query, bias `(gates x H,)`; score `(A,)` is w_v; prepared
+    `(B, S, A)` the keys; source_gates `(B, S, gates x H)` what the gates take of each source position; hidden `(B, S)` bool is
+    True where there is no token. Returns the hidden states `(T, B, H)`.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        cell: Cell,
+        gates: Tensor,
+        state: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        score: Tensor,
+        prepared: Tensor,
+        source_gates: Tensor,
+        hidden: Tensor,
+    ) -> Tensor:
+        """Go from the first step to the last."""
+        steps, rows, gate_width = gates.shape
+        width = weight.shape[1]
+        states = gates.new_empty(cell.parts, steps + 1, rows, width)
+        states[:, 0] = state
+        kept = gates.new_empty(steps, rows, cell.kept * width)
+        features: list[Tensor] = []
+        weights = gates.new_empty(steps, rows, prepared.shape[1])
+        whole_bias = torch.cat((bias, bias.new_zeros(len(score))))
+        for step in range(steps):
+            before, after = states[:, step].unbind(), states[:, step + 1].unbind()
+            product = torch.addmm(whole_bias, before[0], weight.T)  # (B, gates + A)
+            features.append((prepared + product[:, gate_width:].unsqueeze(1)).tanh_())  # (B, S, A)
+            scores = torch.matmul(features[step], score).masked_fill_(hidden, torch.finfo(gates.dtype).min)
+            torch.softmax(scores, dim=1, out=weights[step])
+            weights[step].masked_fill_(hidden, 0.0)  # a sentence without a token
+            given = torch.bmm(weights[step].unsqueeze(1), source_gates).squeeze(1).add_(gates[step])
+            cell.forward(given, product[:, :gate_width], before, after, kept[step])
+        ctx.save_for_backward(weight, score, source_gates, kept, states, weights, *features)
+        ctx.cell = cell
+        return states[0, 1:]
+
+    @staticmethod
+    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
+        """Go back from the last step to the first."""
+        weight, score, source_gates, kept, states, weights, *features = ctx.saved_tensors
+        cell = ctx.cell
+        steps, rows, width = above.shape
+        gate_width = cell.gates * width
+        of_gates = kept.new_empty(steps, rows, gate_width)
+        of_product = kept.new_empty(steps, rows, len(weight))
+        slopes = torch.zeros_like(features[0])  # summed over steps, score by score: times w_v the gradient of the keys
+        of_score = torch.zeros_like(score)
+        later = [torch.zeros_like(above[0]) for _ in range(cell.parts)]
+        one = weights.new_ones(())
+        for step in reversed(range(steps)):
+            before, after = states[:, step].unbind(), states[:, step + 1].unbind()
+            later[0] += above[step]
+            later = cell.backward(
+                later, before, after, kept[step], given=of_gates[step], recurrent=of_product[step, :, :gate_width]
+            )
+            of_weights = torch.bmm(of_gates[step].unsqueeze(1), source_gates.mT)  # (B, 1, S)
+            of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights[step].unsqueeze(1), -1, weights.dtype)
+            slope = torch.addcmul(one, features[step], features[step], value=-1)  # of tanh
+            torch.mul(torch.bmm(of_scores, slope).squeeze(1), score, out=of_product[step, :, gate_width:])
+            slopes.addcmul_(of_scores.mT, slope)
+            of_score.addmv_(features[step].flatten(0, 1).T, of_scores.flatten())
+            later[0].addmm_(of_product[step], weight)
+        of_weight = of_product.flatten(0, 1).T @ states[0, :-1].flatten(0, 1)
+        of_bias = of_product[..., :gate_width].sum(dim=(0, 1))
+        of_source = torch.bmm(weights.permute(1, 2, 0), of_gates.transpose(0, 1))
+        return None, of_gates, torch.stack(later), of_weight, of_bias, of_score, slopes.mul_(score), of_source, None
