@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 CONFIG ?= configs/sample-transformer.yaml
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test lint format type check bench faults docs clean sample
+.PHONY: help install train test lint format type check bench gpu-check faults docs clean sample
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,8 +43,11 @@ sample: $(INSTALLED)  ## write data/sample/*.tsv again from lexicon, grammar and
 	$(BIN)/python data/sample/make.py
 
 bench: $(INSTALLED)  ## speed, measured and printed
-	$(BIN)/python benchmarks/train.py
+	$(BIN)/python benchmarks/train.py --sizes small recurrent --rounds 3 --seconds 5 --out build/bench
 	$(BIN)/python benchmarks/startup.py
+
+gpu-check:  ## on a machine with a GPU, in four minutes and without installing: training, numbers, speed, memory
+	PYTHONPATH=".$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) benchmarks/gpu_check.py
 
 faults: $(INSTALLED)  ## run the tests of docs/faults.md
 	$(BIN)/python -m pytest -m fault
