@@ -11,6 +11,10 @@ import torch
 from nmt_cli.errors import ConfigError
 
 
+HEAP_BYTES = 1 << 30
+"""Addresses that are set aside for tensors, with huge pages."""
+
+
 def choose_device(name: str) -> torch.device:
     """Return the device of an option `auto`, `cpu`, `cuda`, `cuda:N` or `mps`; auto is CUDA where there is one, else the CPU.
 
@@ -58,13 +62,24 @@ def prepare_device(device: torch.device) -> None:
 
 
 def _keep_memory() -> None:
-    """Tell glibc, where that is the C library, not to give freed memory back to the system."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        trim_threshold, top_pad, mmap_threshold = -1, -2, -3  # numbers of malloc.h
-        mallopt(mmap_threshold, 32 << 20)  # the most it accepts
-        mallopt(trim_threshold, 2**31 - 1)
-        mallopt(top_pad, 64 << 20)
+    """Tell glibc, where that is the C library, to keep freed memory, and the kernel to give it huge pages where it may."""
+    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if not hasattr(library, "mallopt"):
+        return
+    trim_threshold, top_pad, mmap_threshold, mmap_max = -1, -2, -3, -4  # numbers of malloc.h
+    library.mallopt(trim_threshold, 2**31 - 1)
+    library.mallopt(top_pad, 64 << 20)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.argtypes, library.madvise.argtypes = [ctypes.c_void_p], [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    library.mallopt(mmap_max, 0)
+    reserved = library.malloc(HEAP_BYTES)  # addresses only: nothing is touched
+    library.mallopt(mmap_max, 65536)  # the default
+    library.mallopt(mmap_threshold, 32 << 20)  # the most it accepts
+    if reserved:
+        huge_pages, page = 14, 4096  # MADV_HUGEPAGE
+        start = -(-reserved // page) * page
+        library.madvise(start, HEAP_BYTES - page, huge_pages)  # where the kernel has none, nothing changes
+        library.free(reserved)
 
 
 def threads_of(device: torch.device) -> int:
