@@ -10,7 +10,6 @@ import torch
 
 from nmt_cli.errors import ConfigError
 
-
 HEAP_BYTES = 1 << 30
 """Addresses that are set aside for tensors, with huge pages."""
 
@@ -63,7 +62,9 @@ def prepare_device(device: torch.device) -> None:
 
 def _keep_memory() -> None:
     """Tell glibc, where that is the C library, to keep freed memory, and the kernel to give it huge pages where it may."""
-    library = ctypes.CDLL(None) if sys.platform == "linux" else None
+    if sys.platform != "linux":
+        return
+    library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         return
     trim_threshold, top_pad, mmap_threshold, mmap_max = -1, -2, -3, -4  # numbers of malloc.h
