@@ -41,6 +41,7 @@ class _Place:
     epoch: int
     position: int
     batches_per_epoch: int
+    epoch_is_over: bool
 
 
 class ReadAhead:
@@ -77,7 +78,7 @@ class ReadAhead:
     @property
     def epoch_is_over(self) -> bool:
         """Whether the last batch of the epoch has been given."""
-        return self.position == self.batches_per_epoch
+        return self._given.epoch_is_over
 
     def next_batch(self) -> Batch:
         """Return the next batch. What went wrong in reading it is raised here."""
@@ -100,4 +101,5 @@ class ReadAhead:
         return batch, self._place()
 
     def _place(self) -> _Place:
-        return _Place(self._sampler.epoch, self._sampler.position, self._sampler.batches_per_epoch)
+        sampler = self._sampler
+        return _Place(sampler.epoch, sampler.position, sampler.batches_per_epoch, sampler.epoch_is_over)

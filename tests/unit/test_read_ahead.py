@@ -26,8 +26,9 @@ def resampled(epoch: int, batch: int, indices: NDArray[np.int64]) -> tuple[list[
     return ids, ids
 
 
-def sampler(*, sampled: bool = False) -> BatchSampler:
-    return BatchSampler(corpus(), tokens=None, sentences=4, seed=2, resample=resampled if sampled else None)  # 6 an epoch
+def sampler(*, sampled: bool = False, window: int = 100) -> BatchSampler:
+    resample = resampled if sampled else None
+    return BatchSampler(corpus(), tokens=None, sentences=4, seed=2, resample=resample, window=window)  # 6 batches an epoch
 
 
 Step = tuple[tuple[int, ...], list[list[int]], int, int, int, bool]
@@ -44,10 +45,12 @@ def steps(of: BatchSampler | ReadAhead, count: int) -> list[Step]:
 
 @pytest.mark.parametrize("ahead", [1, 2, 9])
 @pytest.mark.parametrize("sampled", [False, True])
-def test_batches_and_positions_are_those_of_the_sampler(ahead: int, sampled: bool) -> None:
-    reader = ReadAhead(sampler(sampled=sampled), ahead)
-    assert (reader.epoch, reader.position, reader.batches_per_epoch, reader.epoch_is_over) == (0, 0, 6, False)
-    assert steps(reader, 15) == steps(sampler(sampled=sampled), 15)
+@pytest.mark.parametrize("window", [100, 8])  # the corpus as a whole, or in three parts
+def test_batches_and_positions_are_those_of_the_sampler(ahead: int, sampled: bool, window: int) -> None:
+    reader, plain = (sampler(sampled=sampled, window=window) for _ in range(2))
+    found = ReadAhead(reader, ahead)
+    assert (found.epoch, found.position, found.batches_per_epoch, found.epoch_is_over) == (0, 0, plain.batches_per_epoch, False)
+    assert steps(found, 15) == steps(plain, 15)
 
 
 @pytest.mark.parametrize("done", [0, 1, 5, 6, 7, 13])
