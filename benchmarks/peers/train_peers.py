@@ -58,6 +58,8 @@ class Plan:
         tokens: Target tokens of a batch, for Marian.
         sentences: Sentences of a batch, for JoeyNMT.
         threads: Threads of each training.
+        log_every: Updates between two lines of the log.
+        marian_cost: Marian's `--cost-type`; with `ce-sum` its log counts target tokens.
     """
 
     work: Path
@@ -66,6 +68,8 @@ class Plan:
     tokens: int
     sentences: int
     threads: int
+    log_every: int = 50
+    marian_cost: str = "ce-mean-words"
 
 
 # -- data --------------------------------------------------------------------------------------------------------------
@@ -216,7 +220,7 @@ def joeynmt_config(plan: Plan, name: str, model: dict[str, Any], rate: float) ->
             "batch_size": plan.sentences,
             "batch_type": "sentence",
             "epochs": 1_000_000,
-            "logging_freq": 50,
+            "logging_freq": plan.log_every,
             "validation_freq": 1_000_000_000,
             "overwrite": True,
         },
@@ -291,7 +295,7 @@ def marian_command(python: str, plan: Plan, name: str, kind: str) -> list[str]:
         *("--mini-batch-round-up", "false"),
         *("--maxi-batch", "100"),
         *("--workspace", "1024"),
-        *("--cost-type", "ce-mean-words"),
+        *("--cost-type", plan.marian_cost),
         *("--label-smoothing", "0.1"),
         *("--optimizer-params", "0.9", "0.98", "1e-9"),
         *("--clip-norm", "1"),
@@ -300,7 +304,7 @@ def marian_command(python: str, plan: Plan, name: str, kind: str) -> list[str]:
         *("--seed", "1"),
         *("--shuffle-in-ram", "--overwrite", "--no-reload"),
         *("--save-freq", "1000000u"),
-        *("--disp-freq", "50u"),
+        *("--disp-freq", f"{plan.log_every}u"),
     ]
 
 
