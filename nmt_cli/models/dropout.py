@@ -134,3 +134,10 @@ def add_dropped(base: Tensor, x: Tensor, layer: nn.Module) -> Tensor:
         return layer.add(base, x)
     added: Tensor = base + layer(x)
     return added
+
+
+def factors_of(layer: nn.Module, x: Tensor) -> Tensor | None:
+    """Return what `layer`, from `dropout`, would multiply the elements of `x` by, or None where it would leave them alone."""
+    if not isinstance(layer, Dropout) or not layer.training or not layer.drop_level or not x.numel():
+        return None
+    return _factors(layer.source.bytes_for(x), layer.drop_level, x.dtype)

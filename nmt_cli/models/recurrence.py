@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -223,78 +224,151 @@ class Reading(torch.autograd.Function):
         return None, None, of_gates, of_weight, of_recurrent.sum(dim=1)
 
 
-class Writing(torch.autograd.Function):
-    """A decoder's loop: at each step additive attention to the source, asked by the state before, then the cell.
+@dataclass(frozen=True)
+class Layer:
+    """Weights of a decoder layer.
 
-    `apply(cell, gates, state, weight, bias, score, prepared, source_gates, hidden)`: gates `(T, B, gates x H)` are the input
-    token's part; state the first hidden (and cell), stacked `(parts, B, H)`; weight `(gates x H + A, H)` makes, of a hidden
-    state, its part of the gates and below that the attention's query, bias `(gates x H,)`; score `(A,)` is w_v; prepared
-    `(B, S, A)` the keys; source_gates `(B, S, gates x H)` what the gates take of each source position; hidden `(B, S)` bool is
-    True where there is no token. Returns the hidden states `(T, B, H)`.
+    Args:
+        recurrent: `(gates x H, H)`, from the hidden state before; in the top layer followed by `(A, H)`, the attention's query.
+        recurrent_bias: `(gates x H,)`.
+        input: `(gates x H, H)`, from the layer below; None in the first one, whose part is given.
+        input_bias: `(gates x H,)`, or None as there.
     """
 
+    recurrent: Tensor
+    recurrent_bias: Tensor
+    input: Tensor | None = None
+    input_bias: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What dropout multiplies by: attention weights `(T, B, S)`, the input of the upper layers `(layers - 1, T, B, H)`."""
+
+    weights: Tensor | None = None
+    inputs: Tensor | None = None
+
+
+def write(
+    cell: Cell,
+    layers: Sequence[Layer],
+    gates: Tensor,
+    state: Tensor,
+    score: Tensor,
+    prepared: Tensor,
+    source_gates: Tensor,
+    hidden: Tensor,
+    factors: Factors,
+) -> Tensor:
+    """Go through a decoder's loop: at each step additive attention, asked by the top layer's state before, then the cells.
+
+    Args:
+        cell: The arithmetic of all layers.
+        layers: Their weights, the first one first.
+        gates: `(T, B, gates x H)`, the input token's part of the first layer's gates.
+        state: The first hidden (and cell), `(parts, layers, B, H)`.
+        score: `(A,)`, w_v.
+        prepared: `(B, S, A)`, the keys.
+        source_gates: `(B, S, gates x H)`, what the first layer's gates take of each source position.
+        hidden: `(B, S)` bool, True where there is no token.
+        factors: Of dropout.
+
+    Returns:
+        The hidden states of the top layer, `(T, B, H)`.
+    """
+    weights = [part for layer in layers for part in (layer.recurrent, layer.recurrent_bias, layer.input, layer.input_bias)]
+    states: Tensor = _Writing.apply(cell, gates, state, score, prepared, source_gates, hidden, factors, *weights)  # type: ignore[no-untyped-call]
+    return states
+
+
+class _Writing(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
         cell: Cell,
         gates: Tensor,
         state: Tensor,
-        weight: Tensor,
-        bias: Tensor,
         score: Tensor,
         prepared: Tensor,
         source_gates: Tensor,
         hidden: Tensor,
+        factors: Factors,
+        *parts: Tensor | None,
     ) -> Tensor:
-        """Go from the first step to the last."""
+        layers = [Layer(*parts[start : start + 4]) for start in range(0, len(parts), 4)]  # type: ignore[arg-type]
         steps, rows, gate_width = gates.shape
-        width = weight.shape[1]
-        states = gates.new_empty(cell.parts, steps + 1, rows, width)
-        states[:, 0] = state
-        kept = gates.new_empty(steps, rows, cell.kept * width)
+        top, width = len(layers) - 1, state.shape[3]
+        states = gates.new_empty(cell.parts, len(layers), steps + 1, rows, width)
+        states[:, :, 0] = state
+        inputs = gates.new_empty(top, steps, rows, width)  # of the upper layers
+        kept = gates.new_empty(len(layers), steps, rows, cell.kept * width)
         features: list[Tensor] = []
         weights = gates.new_empty(steps, rows, prepared.shape[1])
-        whole_bias = torch.cat((bias, bias.new_zeros(len(score))))
+        top_bias = torch.cat((layers[top].recurrent_bias, score.new_zeros(len(score))))
         for step in range(steps):
-            before, after = states[:, step].unbind(), states[:, step + 1].unbind()
-            product = torch.addmm(whole_bias, before[0], weight.T)  # (B, gates + A)
-            features.append((prepared + product[:, gate_width:].unsqueeze(1)).tanh_())  # (B, S, A)
+            products = [
+                torch.addmm(top_bias if index == top else layer.recurrent_bias, states[0, index, step], layer.recurrent.T)
+                for index, layer in enumerate(layers)
+            ]
+            query = products[top][:, gate_width:]
+            features.append((prepared + query.unsqueeze(1)).tanh_())  # (B, S, A)
             scores = torch.matmul(features[step], score).masked_fill_(hidden, torch.finfo(gates.dtype).min)
             torch.softmax(scores, dim=1, out=weights[step])
             weights[step].masked_fill_(hidden, 0.0)  # a sentence without a token
-            given = torch.bmm(weights[step].unsqueeze(1), source_gates).squeeze(1).add_(gates[step])
-            cell.forward(given, product[:, :gate_width], before, after, kept[step])
-        ctx.save_for_backward(weight, score, source_gates, kept, states, weights, *features)
-        ctx.cell = cell
-        return states[0, 1:]
+            weighing = weights[step] if factors.weights is None else weights[step] * factors.weights[step]
+            given = torch.bmm(weighing.unsqueeze(1), source_gates).squeeze(1).add_(gates[step])
+            for index, layer in enumerate(layers):
+                if layer.input is not None and layer.input_bias is not None:
+                    below = states[0, index - 1, step + 1]
+                    scale = 1.0 if factors.inputs is None else factors.inputs[index - 1, step]
+                    torch.mul(below, scale, out=inputs[index - 1, step])
+                    given = torch.addmm(layer.input_bias, inputs[index - 1, step], layer.input.T)
+                before, after = states[:, index, step].unbind(), states[:, index, step + 1].unbind()
+                cell.forward(given, products[index][:, :gate_width], before, after, kept[index, step])
+        ctx.save_for_backward(score, source_gates, inputs, kept, states, weights, *features)
+        ctx.cell, ctx.layers, ctx.factors = cell, layers, factors
+        return states[0, top, 1:]
 
     @staticmethod
     def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
-        """Go back from the last step to the first."""
-        weight, score, source_gates, kept, states, weights, *features = ctx.saved_tensors
-        cell = ctx.cell
+        score, source_gates, inputs, kept, states, weights, *features = ctx.saved_tensors
+        cell, layers, factors = ctx.cell, ctx.layers, ctx.factors
         steps, rows, width = above.shape
-        gate_width = cell.gates * width
-        of_gates = kept.new_empty(steps, rows, gate_width)
-        of_product = kept.new_empty(steps, rows, len(weight))
+        top, gate_width = len(layers) - 1, cell.gates * width
+        of_gates = kept.new_empty(len(layers), steps, rows, gate_width)
+        of_products = [kept.new_empty(steps, rows, len(layer.recurrent)) for layer in layers]
         slopes = torch.zeros_like(features[0])  # summed over steps, score by score: times w_v the gradient of the keys
         of_score = torch.zeros_like(score)
-        later = [torch.zeros_like(above[0]) for _ in range(cell.parts)]
+        later = [[torch.zeros_like(above[0]) for _ in range(cell.parts)] for _ in layers]
         one = weights.new_ones(())
         for step in reversed(range(steps)):
-            before, after = states[:, step].unbind(), states[:, step + 1].unbind()
-            later[0] += above[step]
-            later = cell.backward(
-                later, before, after, kept[step], given=of_gates[step], recurrent=of_product[step, :, :gate_width]
-            )
-            of_weights = torch.bmm(of_gates[step].unsqueeze(1), source_gates.mT)  # (B, 1, S)
+            later[top][0] += above[step]
+            for index in reversed(range(len(layers))):
+                before, after = states[:, index, step].unbind(), states[:, index, step + 1].unbind()
+                gradients, recurrent = of_gates[index, step], of_products[index][step, :, :gate_width]
+                later[index] = cell.backward(
+                    later[index], before, after, kept[index, step], given=gradients, recurrent=recurrent
+                )
+                if index:
+                    of_input = torch.mm(gradients, layers[index].input)
+                    later[index - 1][0] += of_input if factors.inputs is None else of_input * factors.inputs[index - 1, step]
+            of_weights = torch.bmm(of_gates[0, step].unsqueeze(1), source_gates.mT)  # (B, 1, S)
+            if factors.weights is not None:
+                of_weights *= factors.weights[step].unsqueeze(1)
             of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights[step].unsqueeze(1), -1, weights.dtype)
             slope = torch.addcmul(one, features[step], features[step], value=-1)  # of tanh
-            torch.mul(torch.bmm(of_scores, slope).squeeze(1), score, out=of_product[step, :, gate_width:])
+            torch.mul(torch.bmm(of_scores, slope).squeeze(1), score, out=of_products[top][step, :, gate_width:])
             slopes.addcmul_(of_scores.mT, slope)
             of_score.addmv_(features[step].flatten(0, 1).T, of_scores.flatten())
-            later[0].addmm_(of_product[step], weight)
-        of_weight = of_product.flatten(0, 1).T @ states[0, :-1].flatten(0, 1)
-        of_bias = of_product[..., :gate_width].sum(dim=(0, 1))
-        of_source = torch.bmm(weights.permute(1, 2, 0), of_gates.transpose(0, 1))
-        return None, of_gates, torch.stack(later), of_weight, of_bias, of_score, slopes.mul_(score), of_source, None
+            for index, layer in enumerate(layers):
+                later[index][0].addmm_(of_products[index][step], layer.recurrent)
+        weighing = weights if factors.weights is None else weights * factors.weights
+        of_source = torch.bmm(weighing.permute(1, 2, 0), of_gates[0].transpose(0, 1))
+        of_state = torch.stack([torch.stack(parts) for parts in zip(*later, strict=True)])
+        of_layers: list[Tensor | None] = []
+        for index, of_product in enumerate(of_products):
+            of_layers.append(of_product.flatten(0, 1).T @ states[0, index, :-1].flatten(0, 1))
+            of_layers.append(of_product[..., :gate_width].sum(dim=(0, 1)))
+            of_layers.append(of_gates[index].flatten(0, 1).T @ inputs[index - 1].flatten(0, 1) if index else None)
+            of_layers.append(of_gates[index].sum(dim=(0, 1)) if index else None)
+        return None, of_gates[0], of_state, of_score, slopes.mul_(score), of_source, None, None, *of_layers

@@ -17,8 +17,9 @@ from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from nmt_cli.attention.scoring import AdditiveScore, Attention
+from nmt_cli.models.dropout import factors_of
 from nmt_cli.models.interface import Decoder, DecoderOutput, DecoderState, Encoded, Encoder, split_order
-from nmt_cli.models.recurrence import CELLS, Reading, Writing
+from nmt_cli.models.recurrence import CELLS, Factors, Layer, Reading, write
 from nmt_cli.models.repeated import RepeatedProduct
 
 LayerState = tuple[Tensor, ...]
@@ -285,30 +286,37 @@ class RecurrentDecoder(Decoder):
         return DecoderOutput(output, named), replace(state, layers=layers)
 
     def _has_own_backward(self, state: RecurrentState) -> bool:
-        """Return whether `Writing` does what this decoder does: one layer, additive attention without dropout, no autocast."""
-        return (
-            len(self.cells) == state.beams == 1
-            and isinstance(self.attention.score, AdditiveScore)
-            and isinstance(self.attention.dropout, nn.Identity)
-            and not torch.is_autocast_enabled(state.memory.device.type)
-        )
+        """Return whether `write` does what this decoder does: additive attention, and no autocast."""
+        additive = isinstance(self.attention.score, AdditiveScore)
+        return additive and state.beams == 1 and not torch.is_autocast_enabled(state.memory.device.type)
 
     def _read_whole(self, target_ids: Tensor, state: RecurrentState) -> tuple[DecoderOutput, RecurrentState]:
         """Read T tokens at once, with the loop whose backward pass is its own; for training, which never goes on from there."""
-        cell, score = cast(nn.GRUCell, self.cells[0]), cast(AdditiveScore, self.attention.score)
+        cells, score = [cast(nn.GRUCell, cell) for cell in self.cells], cast(AdditiveScore, self.attention.score)
+        query_weight = cast(nn.Linear, score.query_layer).weight
         embedded = self.embedding_dropout(self.embedding(target_ids.T))  # (T, B, E)
-        from_embedding, from_context = cell.weight_ih.tensor_split([embedded.shape[2]], dim=1)
-        hidden: Tensor = Writing.apply(  # (T, B, H)
+        from_embedding, from_context = cells[0].weight_ih.tensor_split([embedded.shape[2]], dim=1)
+        first = cells[0] is cells[-1]
+        layers = [Layer(torch.cat((cells[0].weight_hh, query_weight)) if first else cells[0].weight_hh, cells[0].bias_hh)]
+        for cell in cells[1:]:
+            weight = torch.cat((cell.weight_hh, query_weight)) if cell is cells[-1] else cell.weight_hh
+            layers.append(Layer(weight, cell.bias_hh, cell.weight_ih, cell.bias_ih))
+        steps, (rows, source) = len(embedded), state.visible.shape
+        between = embedded.new_empty(len(cells) - 1, steps, rows, cells[0].hidden_size)
+        factors = Factors(
+            factors_of(self.attention.dropout, embedded.new_empty(steps, rows, source)), factors_of(self.dropout, between)
+        )
+        hidden = write(
             self._cell,
-            functional.linear(embedded, from_embedding, cell.bias_ih),
-            torch.stack(state.layers[0]),
-            torch.cat((cell.weight_hh, cast(nn.Linear, score.query_layer).weight)),
-            cell.bias_hh,
+            layers,
+            functional.linear(embedded, from_embedding, cells[0].bias_ih),
+            torch.stack([torch.stack(parts) for parts in zip(*state.layers, strict=True)]),
             score.value_layer.weight[0],
             state.prepared,
             functional.linear(state.memory, from_context),  # once a sentence: the average of these is that of the contexts
             ~state.visible,
-        )  # type: ignore[no-untyped-call]
+            factors,
+        )
         return DecoderOutput(self.output_dropout(hidden).transpose(0, 1)), state
 
     @property

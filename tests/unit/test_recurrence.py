@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from nmt_cli.config import Seq2SeqConfig
 from nmt_cli.models.dropout import RandomSource
-from nmt_cli.models.recurrence import CELLS, Reading, Writing
+from nmt_cli.models.recurrence import CELLS, Factors, Layer, Reading, write
 from nmt_cli.models.repeated import RepeatedProduct
 from nmt_cli.models.seq2seq import read_packed
 from nmt_cli.runs.build import build_model
@@ -40,24 +40,32 @@ def test_gradients_of_reading_equal_differences(cell: str, directions: int) -> N
 
 
 @KINDS
-def test_gradients_of_writing_equal_differences(cell: str) -> None:
-    """Two sentences of five and three tokens, and one without any."""
-    arithmetic, (steps, rows, source, width, score) = CELLS[cell], (4, 3, 5, 3, 6)
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("dropping", [False, True])
+def test_gradients_of_writing_equal_differences(cell: str, layers: int, *, dropping: bool) -> None:
+    """Two sentences of four and three tokens, and one without any."""
+    arithmetic, (steps, rows, source, width, score) = CELLS[cell], (3, 3, 4, 2, 5)
     gates = width * arithmetic.gates
-    hidden = torch.arange(source) >= torch.tensor([[5], [3], [0]])
-    inputs = (
+    hidden = torch.arange(source) >= torch.tensor([[4], [3], [0]])
+    factors = Factors()
+    if dropping:
+        factors = Factors(normal(steps, rows, source).detach(), normal(layers - 1, steps, rows, width).detach())
+    inputs = [
         normal(steps, rows, gates),
-        normal(arithmetic.parts, rows, width),
-        normal(gates + score, width),
-        normal(gates),
+        normal(arithmetic.parts, layers, rows, width),
         normal(score),
         normal(rows, source, score),
         normal(rows, source, gates, seed=2),
-    )
+    ]
+    for index in range(layers):
+        inputs += [normal(gates + (score if index == layers - 1 else 0), width, seed=index), normal(gates, seed=index)]
+        inputs += [normal(gates, width, seed=10 + index), normal(gates, seed=10 + index)] if index else []
 
     def loop(*tensors: Tensor) -> Tensor:
-        states: Tensor = Writing.apply(arithmetic, *tensors, hidden)  # type: ignore[no-untyped-call]
-        return states
+        weights = list(tensors[5:])
+        made = [Layer(*weights[:2]), *(Layer(*weights[at : at + 4]) for at in range(2, len(weights), 4))]
+        given, state, score_weight, prepared, source_gates = tensors[:5]
+        return write(arithmetic, made, given, state, score_weight, prepared, source_gates, hidden, factors)
 
     assert torch.autograd.gradcheck(loop, inputs)
 
@@ -82,11 +90,13 @@ def test_reading_equals_torchs_own_layers(cell: str, *, bidirectional: bool) -> 
 
 
 @KINDS
-def test_the_decoders_loop_equals_its_steps(cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("layers", [1, 2])
+def test_the_decoders_loop_equals_its_steps(cell: str, layers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for weights, the decoder goes step by step through autograd."""
     calls: list[str] = []
-    monkeypatch.setattr(Writing, "apply", _counted(Writing.apply, calls))
-    sizes: dict[str, Any] = {"cell": cell, "embedding_size": 5, "hidden_size": 6, "attention_size": 7}
+    monkeypatch.setattr("nmt_cli.models.seq2seq.write", _counted(write, calls))
+    sizes: dict[str, Any] = {"cell": cell, "embedding_size": 5, "hidden_size": 6, "attention_size": 7, "dropout": 0.0}
+    sizes |= {"encoder_layers": layers, "decoder_layers": layers}
     config = Seq2SeqConfig(type="seq2seq", embedding_dropout=0.0, output_dropout=0.0, **sizes)
     model = build_model(config, source_size=13, target_size=11, random=RandomSource(1)).double().train()
     generator = torch.Generator().manual_seed(4)
@@ -110,6 +120,17 @@ def _counted(function: Callable[..., Tensor], calls: list[str]) -> Callable[...,
         return function(*arguments)
 
     return counting
+
+
+def test_dropout_reaches_attention_and_the_layers_between() -> None:
+    """Each of both alone changes what the decoder says; without them it says the same again."""
+    for dropped in ({}, {"attention_dropout": 0.5}, {"dropout": 0.5}):
+        sizes: dict[str, Any] = {"dropout": 0.0, "embedding_size": 5, "hidden_size": 6, "decoder_layers": 2, **dropped}
+        config = Seq2SeqConfig(type="seq2seq", embedding_dropout=0.0, output_dropout=0.0, **sizes)
+        model = build_model(config, source_size=13, target_size=11, random=RandomSource(1)).train()
+        source, visible = torch.tensor([[4, 5, 6, 7]]), torch.ones(1, 4, dtype=torch.bool)
+        one, other = (model(source, visible, torch.tensor([[2, 4, 5]])).hidden for _ in range(2))
+        assert torch.equal(one, other) == (not dropped)
 
 
 @pytest.mark.parametrize("turned", [False, True])
