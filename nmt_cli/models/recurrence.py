@@ -78,9 +78,8 @@ class GruCell(Cell):
     ) -> None:
         """Write the state after a step; kept are r, z, n and h_n."""
         width = before[0].shape[-1]
-        reset, update, new, hidden_new = kept.split(width, dim=-1)  # type: ignore[no-untyped-call]
-        torch.add(given[..., : 2 * width], recurrent[..., : 2 * width], out=kept[..., : 2 * width])
-        kept[..., : 2 * width].sigmoid_()
+        reset, update, new, hidden_new = kept.chunk(4, dim=-1)
+        torch.add(given[..., : 2 * width], recurrent[..., : 2 * width], out=kept[..., : 2 * width]).sigmoid_()
         hidden_new.copy_(recurrent[..., 2 * width :])
         torch.addcmul(given[..., 2 * width :], reset, hidden_new, out=new)
         new.tanh_()
@@ -98,15 +97,14 @@ class GruCell(Cell):
     ) -> list[Tensor]:
         """Write the gradients of both parts of the gates."""
         width = before[0].shape[-1]
-        reset, update, new, hidden_new = kept.split(width, dim=-1)  # type: ignore[no-untyped-call]
-        to_reset, to_update, to_new = given.split(width, dim=-1)  # type: ignore[no-untyped-call]
+        reset, update, new, hidden_new = kept.chunk(4, dim=-1)
+        to_reset, to_update, to_new = given.chunk(3, dim=-1)
         through = above[0] * update
         torch.sub(above[0], through, out=to_new)  # above (1 - z)
         torch.addcmul(to_new, to_new * new, new, value=-1, out=to_new)  # … (1 - n²)
         torch.sub(before[0], new, out=to_update)
         to_update.mul_(through).addcmul_(to_update, update, value=-1)  # above (h - n) z (1 - z)
-        torch.mul(to_new, reset, out=recurrent[..., 2 * width :])
-        torch.mul(recurrent[..., 2 * width :], hidden_new, out=to_reset)
+        torch.mul(torch.mul(to_new, reset, out=recurrent[..., 2 * width :]), hidden_new, out=to_reset)
         to_reset.addcmul_(to_reset, reset, value=-1)  # … h_n r (1 - r)
         recurrent[..., : 2 * width] = given[..., : 2 * width]
         return [through]
@@ -122,7 +120,7 @@ class LstmCell(Cell):
     ) -> None:
         """Write the state after a step; kept are i, f, g, o and tanh(c')."""
         width = before[0].shape[-1]
-        enter, forget, new, out, tanh_cell = kept.split(width, dim=-1)  # type: ignore[no-untyped-call]
+        enter, forget, new, out, tanh_cell = kept.chunk(5, dim=-1)
         torch.add(given, recurrent, out=kept[..., : 4 * width])
         kept[..., : 2 * width].sigmoid_()
         new.tanh_()
@@ -143,9 +141,8 @@ class LstmCell(Cell):
         recurrent: Tensor,
     ) -> list[Tensor]:
         """Write the gradients of both parts of the gates; they are the same."""
-        width = before[0].shape[-1]
-        enter, forget, new, out, tanh_cell = kept.split(width, dim=-1)  # type: ignore[no-untyped-call]
-        to_enter, to_forget, to_new, to_out = given.split(width, dim=-1)  # type: ignore[no-untyped-call]
+        enter, forget, new, out, tanh_cell = kept.chunk(5, dim=-1)
+        to_enter, to_forget, to_new, to_out = given.chunk(4, dim=-1)
         of_cell = above[0] * out
         of_cell.addcmul_(of_cell * tanh_cell, tanh_cell, value=-1).add_(above[1])  # … (1 - tanh²) + what comes from later
         torch.mul(above[0], tanh_cell, out=to_out)
@@ -281,6 +278,11 @@ def write(
     return states
 
 
+def _steps_of(states: Tensor) -> list[list[tuple[Tensor, ...]]]:
+    """Return views of `(parts, layers, T + 1, B, H)`: for each layer and step hidden (and cell)."""
+    return [list(zip(*(part.unbind() for part in layer.unbind()), strict=True)) for layer in states.unbind(dim=1)]
+
+
 class _Writing(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -302,12 +304,13 @@ class _Writing(torch.autograd.Function):
         states[:, :, 0] = state
         inputs = gates.new_empty(top, steps, rows, width)  # of the upper layers
         kept = gates.new_empty(len(layers), steps, rows, cell.kept * width)
+        reached, kept_steps = _steps_of(states), [layer.unbind() for layer in kept]
         features: list[Tensor] = []
         weights = gates.new_empty(steps, rows, prepared.shape[1])
         top_bias = torch.cat((layers[top].recurrent_bias, score.new_zeros(len(score))))
         for step in range(steps):
             products = [
-                torch.addmm(top_bias if index == top else layer.recurrent_bias, states[0, index, step], layer.recurrent.T)
+                torch.addmm(top_bias if index == top else layer.recurrent_bias, reached[index][step][0], layer.recurrent.T)
                 for index, layer in enumerate(layers)
             ]
             query = products[top][:, gate_width:]
@@ -319,12 +322,12 @@ class _Writing(torch.autograd.Function):
             given = torch.bmm(weighing.unsqueeze(1), source_gates).squeeze(1).add_(gates[step])
             for index, layer in enumerate(layers):
                 if layer.input is not None and layer.input_bias is not None:
-                    below = states[0, index - 1, step + 1]
+                    below = reached[index - 1][step + 1][0]
                     scale = 1.0 if factors.inputs is None else factors.inputs[index - 1, step]
                     torch.mul(below, scale, out=inputs[index - 1, step])
                     given = torch.addmm(layer.input_bias, inputs[index - 1, step], layer.input.T)
-                before, after = states[:, index, step].unbind(), states[:, index, step + 1].unbind()
-                cell.forward(given, products[index][:, :gate_width], before, after, kept[index, step])
+                before, after = reached[index][step : step + 2]
+                cell.forward(given, products[index][:, :gate_width], before, after, kept_steps[index][step])
         ctx.save_for_backward(score, source_gates, inputs, kept, states, weights, *features)
         ctx.cell, ctx.layers, ctx.factors = cell, layers, factors
         return states[0, top, 1:]
@@ -335,7 +338,9 @@ class _Writing(torch.autograd.Function):
         cell, layers, factors = ctx.cell, ctx.layers, ctx.factors
         steps, rows, width = above.shape
         top, gate_width = len(layers) - 1, cell.gates * width
+        reached, kept_steps = _steps_of(states), [layer.unbind() for layer in kept]
         of_gates = kept.new_empty(len(layers), steps, rows, gate_width)
+        of_gates_steps = [layer.unbind() for layer in of_gates]
         of_products = [kept.new_empty(steps, rows, len(layer.recurrent)) for layer in layers]
         slopes = torch.zeros_like(features[0])  # summed over steps, score by score: times w_v the gradient of the keys
         of_score = torch.zeros_like(score)
@@ -344,15 +349,15 @@ class _Writing(torch.autograd.Function):
         for step in reversed(range(steps)):
             later[top][0] += above[step]
             for index in reversed(range(len(layers))):
-                before, after = states[:, index, step].unbind(), states[:, index, step + 1].unbind()
-                gradients, recurrent = of_gates[index, step], of_products[index][step, :, :gate_width]
+                before, after = reached[index][step : step + 2]
+                gradients, recurrent = of_gates_steps[index][step], of_products[index][step, :, :gate_width]
                 later[index] = cell.backward(
-                    later[index], before, after, kept[index, step], given=gradients, recurrent=recurrent
+                    later[index], before, after, kept_steps[index][step], given=gradients, recurrent=recurrent
                 )
                 if index:
                     of_input = torch.mm(gradients, layers[index].input)
                     later[index - 1][0] += of_input if factors.inputs is None else of_input * factors.inputs[index - 1, step]
-            of_weights = torch.bmm(of_gates[0, step].unsqueeze(1), source_gates.mT)  # (B, 1, S)
+            of_weights = torch.bmm(of_gates_steps[0][step].unsqueeze(1), source_gates.mT)  # (B, 1, S)
             if factors.weights is not None:
                 of_weights *= factors.weights[step].unsqueeze(1)
             of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights[step].unsqueeze(1), -1, weights.dtype)
