@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 
 import torch
 
-from nmt_cli.cli.console import table_text
+from nmt_cli.cli.console import progress_bar, table_text
 from nmt_cli.cli.info import describe_model
 from nmt_cli.config import Config, Corpus
 from nmt_cli.config_file import dump_config
@@ -16,16 +22,19 @@ from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq, count_parameters
 from nmt_cli.runs.build import build_model
 from nmt_cli.text.batching import BatchSampler
-from nmt_cli.text.examples import CorpusFigures, Examples, encode_examples
+from nmt_cli.text.examples import CorpusFigures, Examples, Filters
 from nmt_cli.text.parallel import FileRecord, Pair, describe_file, read_pairs
+from nmt_cli.text.store import Store, TrainingText
+from nmt_cli.text.store_files import Stored, StoredPairs
 from nmt_cli.text.tokenizers import Tokenizer, train_tokenizer
 
 
 @dataclass(frozen=True)
 class Corpora:
-    """All sets of a config, read: pairs and file records by split name (`train`, `valid`, and the tests)."""
+    """All sets of a config: the training text as files, the others read; file records by split name (`train`, `valid`, …)."""
 
-    pairs: dict[str, list[Pair]]
+    train: TrainingText
+    held_out: dict[str, list[Pair]]
     files: dict[str, list[FileRecord]]
 
 
@@ -36,30 +45,46 @@ class Prepared:
     config: Config
     corpora: Corpora
     tokenizers: tuple[Tokenizer, Tokenizer]
-    examples: Examples
-    figures: CorpusFigures
+    stored: Stored
     model: Seq2Seq
     random: RandomSource
     device: torch.device
     precision: torch.dtype
 
+    @property
+    def examples(self) -> Examples:
+        """The training pairs as ids."""
+        return self.stored.examples
 
-def read_corpora(config: Config) -> Corpora:
-    """Read every set of the config. Errors in any file come before any work."""
-    sets: dict[str, Corpus] = {"train": config.data.train}
-    if config.data.valid is not None:
-        sets["valid"] = config.data.valid
+    @property
+    def figures(self) -> CorpusFigures:
+        """What the training corpus holds."""
+        return self.stored.figures
+
+
+def store_folder(run: Path) -> Path:
+    """Return where the training text of a run is kept as ids: beside the run, where other runs find it too."""
+    return run.absolute().parent / ".store"
+
+
+def read_corpora(config: Config, store: Store) -> Corpora:
+    """Look at the training files, and read every other set of the config.
+
+    Raises:
+        DataError: A file cannot be read as it should be, two files differ in length, or a set holds no pair.
+    """
+    train = TrainingText.describe(
+        (files.paths for files in config.data.train), max_pairs=config.data.max_pairs, describe=store.describe
+    )
+    sets: dict[str, Corpus] = {} if config.data.valid is None else {"valid": config.data.valid}
     sets.update(config.data.tests)
     paths = {split: [files.paths for files in corpus] for split, corpus in sets.items()}
-    pairs = {
-        split: read_pairs(files, max_pairs=config.data.max_pairs if split == "train" else None)
-        for split, files in paths.items()
-    }
+    pairs = {split: read_pairs(files) for split, files in paths.items()}
     for split, found in pairs.items():
         if not found:
             raise DataError(f"{', '.join(paths[split][0])}: expected sentence pairs for {split}, but there is none")
     records = {split: [describe_file(path) for files in corpus for path in files] for split, corpus in paths.items()}
-    return Corpora(pairs, records)
+    return Corpora(train, pairs, {"train": [record for files in train.records for record in files], **records})
 
 
 def prepare(
@@ -68,27 +93,52 @@ def prepare(
     tokenizers: tuple[Tokenizer, Tokenizer] | None,
     device: torch.device,
     precision: torch.dtype,
+    *,
+    store: Store,
 ) -> Prepared:
-    """Return tokenizers (trained here unless given), examples and a new model."""
-    pairs = corpora.pairs["train"]
-    source, target = tokenizers or make_tokenizers(config, pairs)
+    """Return tokenizers (trained here unless given), examples and a new model.
+
+    Args:
+        config: The config.
+        corpora: Its sets.
+        tokenizers: Of a run that goes on, or None.
+        device: Where the model goes.
+        precision: What it is trained in.
+        store: Where the training text is kept as ids.
+    """
+    source, target = tokenizers or make_tokenizers(config, corpora.train, store)
     seed = config.training.seed
     random = RandomSource(seed)
     sizes = len(source.vocabulary), len(target.vocabulary)
     model = build_model(config.model, source_size=sizes[0], target_size=sizes[1], random=random, seed=seed).to(device)
-    examples, figures = encode_examples(
-        pairs,
-        source,
-        target,
+    filters = Filters(
         max_length=longest_allowed(config, model),
         max_ratio=config.data.max_ratio,
         drop_identical=config.data.drop_identical,
         drop_duplicates=config.data.drop_duplicates,
     )
-    return Prepared(config, corpora, (source, target), examples, figures, model, random, device, precision)
+    keep_text = config.tokenizer.sampling is not None
+    with bar_when_needed(len(corpora.train)) as move:
+        stored = store.examples(corpora.train, (source, target), filters, keep_text=keep_text, on_progress=move)
+    return Prepared(config, corpora, (source, target), stored, model, random, device, precision)
 
 
-def make_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Tokenizer]:
+@contextlib.contextmanager
+def bar_when_needed(pairs: int) -> Iterator[Callable[[int], None]]:
+    """Give a function that is told how many pairs were just tokenised; with the first of them a progress bar appears."""
+    with contextlib.ExitStack() as shown:
+        bar = None
+
+        def move(count: int) -> None:
+            nonlocal bar
+            if bar is None:
+                bar = shown.enter_context(progress_bar(pairs, unit=" pairs", description="tokenising"))
+            bar.update(count)
+
+        yield move
+
+
+def make_tokenizers(config: Config, text: TrainingText, store: Store) -> tuple[Tokenizer, Tokenizer]:
     """Return the source and the target tokenizer, or one for both: learned from the training pairs, or brought along."""
     settings = config.tokenizer
     if settings.model_file is not None:
@@ -102,25 +152,21 @@ def make_tokenizers(config: Config, pairs: list[Pair]) -> tuple[Tokenizer, Token
                 )
         return found[0], found[-1]
 
-    def learn(lines: list[str], spacing_lines: list[str]) -> Tokenizer:
-        return train_tokenizer(
-            settings.type,
-            lines,
-            lowercase=settings.lowercase,
-            space_before=settings.space_before,
-            space_after=settings.space_after,
-            min_frequency=settings.min_frequency,
-            max_size=settings.vocab_size,
-            model_type=settings.model_type,
-            normalization=settings.normalization,
-            spacing_lines=spacing_lines,
-        )
-
-    sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    if settings.shared:
-        shared = learn(sources + targets, targets)
-        return shared, shared
-    return learn(sources, sources), learn(targets, targets)
+    learn = functools.partial(
+        train_tokenizer,
+        settings.type,
+        lowercase=settings.lowercase,
+        space_before=settings.space_before,
+        space_after=settings.space_after,
+        min_frequency=settings.min_frequency,
+        max_size=settings.vocab_size,
+        model_type=settings.model_type,
+        normalization=settings.normalization,
+    )
+    known = {"kind": settings.type, **learn.keywords}
+    if settings.type == "sentencepiece":
+        known["sentencepiece"] = version("sentencepiece")  # another version may learn other pieces
+    return store.tokenizers(text, learn, known, shared=settings.shared)
 
 
 def make_sampler(prepared: Prepared) -> BatchSampler:
@@ -133,8 +179,9 @@ def make_sampler(prepared: Prepared) -> BatchSampler:
 
         assert isinstance(source, PieceTokenizer)
         assert isinstance(target, PieceTokenizer)
+        assert isinstance(prepared.stored.pairs, StoredPairs)
         resample = PieceSampling(
-            prepared.corpora.pairs["train"],
+            prepared.stored.pairs,
             prepared.examples,
             source,
             target,
@@ -166,6 +213,14 @@ def corpus_table(prepared: Prepared) -> str:
     return "\n".join([text, *(f"dropped {count:,} pairs: {rule}" for rule, count in figures.dropped.items())])
 
 
+def dry_run(config: Config, run: Path, device: torch.device, precision: torch.dtype) -> str:
+    """Return what `dry_run_text` gives. Nothing is written, but for ids into the folder of stores where there is one."""
+    with tempfile.TemporaryDirectory() as place:
+        found = store_folder(run)
+        store = Store(found if found.is_dir() else Path(place) / "store")
+        return dry_run_text(prepare(config, read_corpora(config, store), None, device, precision, store=store))
+
+
 def dry_run_text(prepared: Prepared) -> str:
     """Return the effective config, corpus figures, model size and the first batch."""
     config, model = prepared.config.training, prepared.model
@@ -174,6 +229,7 @@ def dry_run_text(prepared: Prepared) -> str:
     encoder, decoder = count_parameters(model.encoder), count_parameters(model.decoder)
     sizes = f"parameters: {count_parameters(model):,} (encoder {encoder:,}, decoder {decoder:,})"
     source, target = prepared.tokenizers
+    about = "about " if sampler.windows > 1 else ""
     return "\n".join(
         [
             dump_config(prepared.config),
@@ -182,7 +238,7 @@ def dry_run_text(prepared: Prepared) -> str:
             describe_model(prepared.config),
             sizes if encoder + decoder == count_parameters(model) else f"{sizes}, with shared embeddings",
             f"device: {describe_device(prepared.device)}, {str(prepared.precision).removeprefix('torch.')}",
-            f"batches: {sampler.batches_per_epoch:,} an epoch, {config.accumulate} an update",
+            f"batches: {about}{sampler.batches_per_epoch:,} an epoch, {config.accumulate} an update",
             "",
             f"first batch: {len(batch.lines)} sentences, source {tuple(batch.source_ids.shape)}, target "
             f"{tuple(batch.target_in.shape)}, {batch.tokens} target tokens",

@@ -13,18 +13,18 @@ from typing import Any
 
 from nmt_cli.cli.console import Messages, duration, print_data
 from nmt_cli.cli.info import describe_model
-from nmt_cli.cli.prepare import Corpora, Prepared, corpus_table, dry_run_text, make_sampler, prepare, read_corpora
+from nmt_cli.cli.prepare import Corpora, Prepared, corpus_table, dry_run, make_sampler, prepare, read_corpora, store_folder
 from nmt_cli.cli.train_hooks import Display, Validation, stop_signals, validations_table
 from nmt_cli.cli.train_report import finished_text, provenance, report_tests
 from nmt_cli.config import Files
 from nmt_cli.config_file import LoadedConfig, differences
 from nmt_cli.devices import choose_device, choose_precision, describe_device, prepare_device
 from nmt_cli.errors import ConfigError, Interrupted, NmtError, RunError
-from nmt_cli.inspection.plots import draw_curves
 from nmt_cli.models.interface import count_parameters
 from nmt_cli.runs.folder import RunFolder, write_atomically
 from nmt_cli.text.examples import encode_examples
 from nmt_cli.text.parallel import read_bytes
+from nmt_cli.text.store import Store
 from nmt_cli.training.checkpoint import Progress, TrainingState, read_training_state
 from nmt_cli.training.loop import Trainer, build_optimizer
 
@@ -64,20 +64,22 @@ def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
     prepare_device(device)
     messages = Messages()
     if options.dry_run:
-        print_data(dry_run_text(prepare(loaded.config, read_corpora(loaded.config), None, device, precision)))
+        print_data(dry_run(loaded.config, folder.path, device, precision))
         return
     check_options(folder, options)
     show_only = not options.resume and not options.overwrite
     if show_only and is_finished(folder) and not changed_keys(folder, loaded):
         show_finished(folder, messages)
         return
-    corpora = read_corpora(loaded.config)
+    store = Store(store_folder(folder.path), on_message=messages.info)
+    corpora = read_corpora(loaded.config, store)
     with folder.locked():
         go_on = not options.overwrite and can_go_on(folder, loaded, corpora)
         if show_only and go_on and is_finished(folder):  # only paths differ: the corpora have moved
             show_finished(folder, messages)
             return
-        prepared = prepare(loaded.config, corpora, folder.tokenizers() if go_on else None, device, precision)
+        known = folder.tokenizers() if go_on else None
+        prepared = prepare(loaded.config, corpora, known, device, precision, store=store)
         if go_on:
             verify_last(folder)
             note_sitting(folder, loaded, prepared)
@@ -184,9 +186,8 @@ def write_run(folder: RunFolder, loaded: LoadedConfig, prepared: Prepared) -> No
         }
     )
     folder.write_tokenizers(*prepared.tokenizers)
-    for split, pairs in prepared.corpora.pairs.items():
-        if split != "train":
-            folder.write_split(split, pairs)
+    for split, pairs in prepared.corpora.held_out.items():
+        folder.write_split(split, pairs)
     folder.write_config(loaded.config, loaded.requested)
 
 
@@ -283,7 +284,7 @@ def restore(folder: RunFolder, state: TrainingState, logs: tuple[Path, ...]) -> 
 
 def make_validation(prepared: Prepared, messages: Messages) -> Validation | None:
     """Return the validation of a run, or None where the config has no validation set."""
-    pairs = prepared.corpora.pairs.get("valid")
+    pairs = prepared.corpora.held_out.get("valid")
     if pairs is None:
         return None
     examples, figures = encode_examples(pairs, *prepared.tokenizers, max_length=prepared.model.max_positions, drop_empty=False)
@@ -295,6 +296,8 @@ def make_validation(prepared: Prepared, messages: Messages) -> Validation | None
 
 def draw_run_curves(folder: RunFolder) -> None:
     """Draw `curves.png` from `metrics.jsonl`."""
+    from nmt_cli.inspection.plots import draw_curves  # matplotlib; the first update need not wait for it
+
     path = folder.path / "metrics.jsonl"
     if path.exists():
         events = []

@@ -177,6 +177,11 @@ class Encoded:
     target_lengths: NDArray[np.int64]
     reasons: NDArray[np.int8]
 
+    @property
+    def sides(self) -> tuple[tuple[Ids, NDArray[np.int64]], tuple[Ids, NDArray[np.int64]]]:
+        """Ids and lengths of the sources, and of the targets."""
+        return (self.source_ids, self.source_lengths), (self.target_ids, self.target_lengths)
+
 
 def encode_examples(
     pairs: Sequence[Pair],
@@ -290,8 +295,7 @@ class FigureCount:
             if reasons[place]:
                 self._dropped[self._rules[reasons[place]]] += int(counts[place])
         self._pairs += len(encoded.source_lengths)
-        sides = (encoded.source_ids, encoded.source_lengths), (encoded.target_ids, encoded.target_lengths)
-        for side, (ids, lengths) in enumerate(sides):
+        for side, (ids, lengths) in enumerate(encoded.sides):
             self._tokens[side] += len(ids)
             self._longest[side] = max(self._longest[side], int(lengths.max(initial=-1)) + 1)
             self._unknown[side] += int(np.count_nonzero(ids == UNK))

@@ -15,11 +15,10 @@ import sentencepiece
 
 from nmt_cli.errors import DataError, RunError
 from nmt_cli.text.parallel import read_bytes
+from nmt_cli.text.tokenizers import TRAINING_LINES
 from nmt_cli.text.vocab import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 DEFAULT_VOCABULARY = 8000
-TRAINING_LINES = 2_000_000
-"""Most lines that pieces are learned from; of a larger corpus every second, third, … line is taken."""
 TOO_LARGE = re.compile(r"(?:<=|smaller than|less than or equal to) *(\d+)")
 
 

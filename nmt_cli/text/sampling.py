@@ -14,12 +14,12 @@ import math
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.text.examples import Examples, Ids
-from nmt_cli.text.parallel import Pair
 from nmt_cli.text.pieces import PieceTokenizer
 
 NBEST = 64
@@ -130,11 +130,18 @@ class NBestSampling(WordSampler):
         return found
 
 
+class Texts(Protocol):
+    """Pairs of lines, found by number."""
+
+    def __getitem__(self, index: int, /) -> tuple[str, str]:
+        """Return a source and its target line."""
+
+
 class PieceSampling:
     """Splits the pairs of a batch at random; the outcome follows from (seed, epoch, batch) alone.
 
     Args:
-        pairs: The raw pairs that `examples` were made from.
+        pairs: Source and target line of each of the examples.
         examples: Their usual ids; a side whose sampled ids would be too long keeps these.
         source: Tokenizer of the source side.
         target: Tokenizer of the target side.
@@ -146,7 +153,7 @@ class PieceSampling:
 
     def __init__(
         self,
-        pairs: Sequence[Pair],
+        pairs: Texts,
         examples: Examples,
         source: PieceTokenizer,
         target: PieceTokenizer,
@@ -165,9 +172,10 @@ class PieceSampling:
         generator = random.Random(int.from_bytes(words.tobytes(), "little"))
         sources, targets = [], []
         for index in map(int, indices):
-            pair = self._pairs[self._examples.indices[index]]
-            sources.append(self._side(pair.source, self._source, self._examples.source(index), generator))
-            targets.append(self._side(pair.target, self._target, self._examples.target(index), generator))
+            source, target = self._pairs[index]
+            sources.append(self._side(source, self._source, self._examples.source(index), generator))
+            targets.append(self._side(target, self._target, self._examples.target(index), generator))
+        self._examples.release()
         return sources, targets
 
     def _side(self, line: str, sampler: WordSampler, usual: Ids, generator: random.Random) -> Ids:

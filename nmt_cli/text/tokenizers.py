@@ -18,6 +18,8 @@ from nmt_cli.text.parallel import read_bytes, read_lines
 from nmt_cli.text.vocab import SPECIALS, UNK, Vocabulary
 
 SPACE_SIGN = "▁"  # U+2581
+TRAINING_LINES = 2_000_000
+"""Most lines that a tokenizer is learned from; of a larger corpus every second, third, … line is taken."""
 
 
 class Tokenizer(Protocol):

@@ -28,6 +28,8 @@ PAIRS = [
     for number, line in enumerate(["\t", *FIXTURE.read_text(encoding="utf-8").splitlines()], start=1)
 ]
 """The first pair is empty, so that it is dropped and examples and pairs count apart."""
+TEXTS = [(pair.source, pair.target) for pair in PAIRS[1:]]
+"""Source and target of each example."""
 ALL = list(range(len(PAIRS) - 1))
 
 
@@ -41,7 +43,7 @@ def made(
         for lines, size in (([pair.source for pair in PAIRS], 70), ([pair.target for pair in PAIRS], 90))
     )
     examples, _ = encode_examples(PAIRS, source, target)
-    sampling = PieceSampling(PAIRS, examples, source, target, strength=strength, longest=longest, seed=(seed, 0))
+    sampling = PieceSampling(TEXTS, examples, source, target, strength=strength, longest=longest, seed=(seed, 0))
     return sampling, examples, source, target
 
 
@@ -138,7 +140,7 @@ def test_what_is_not_made_of_known_pieces_keeps_its_usual_ids() -> None:
     assert any("▁" in piece[1:] for piece in wide.split("a b a b"))
     pairs = [Pair("a b a b", "a b", "x", 1)]
     examples, _ = encode_examples(pairs, wide, wide)
-    sampling = PieceSampling(pairs, examples, wide, wide, strength=0.9, longest=50, seed=(1,))
+    sampling = PieceSampling([("a b a b", "a b")], examples, wide, wide, strength=0.9, longest=50, seed=(1,))
     assert plain(sampling(0, 0, [0]))[0] == [wide.encode("a b a b")]
 
 
