@@ -160,6 +160,11 @@ CELLS: Mapping[str, Cell] = {"gru": GruCell(), "lstm": LstmCell()}
 """Name in the config -> arithmetic."""
 
 
+def _cut(tensors: Sequence[Tensor], counts: list[int]) -> list[tuple[Tensor, ...]]:
+    """Return for each step the views of its tokens; tensors are `(directions, N, …)`."""
+    return list(zip(*(torch.split(tensor, counts, dim=1) for tensor in tensors), strict=True))
+
+
 class Reading(torch.autograd.Function):
     """A layer's loop over packed sentences, both directions side by side.
 
@@ -170,21 +175,17 @@ class Reading(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, cell: Cell, counts: Sequence[int], gates: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, cell: Cell, counts: list[int], gates: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
         """Go from the first step to the last."""
         directions, tokens, _ = gates.shape
         width = weight.shape[2]
         states = tuple(gates.new_empty(directions, tokens, width) for _ in range(cell.parts))
         kept = gates.new_empty(directions, tokens, cell.kept * width)
         before: Sequence[Tensor] = [gates.new_zeros(directions, counts[0], width)] * cell.parts
-        start = 0
-        for count in counts:
-            here = slice(start, start + count)
+        for count, after, (given, room) in zip(counts, _cut(states, counts), _cut((gates, kept), counts), strict=True):
             before = [part[:, :count] for part in before]
-            recurrent = torch.baddbmm(bias.unsqueeze(1), before[0], weight.mT)
-            after = [part[:, here] for part in states]
-            cell.forward(gates[:, here], recurrent, before, after, kept[:, here])
-            before, start = after, start + count
+            cell.forward(given, torch.baddbmm(bias.unsqueeze(1), before[0], weight.mT), before, after, room)
+            before = after
         ctx.save_for_backward(weight, kept, *states)
         ctx.cell, ctx.counts = cell, counts
         return states
@@ -199,24 +200,19 @@ class Reading(torch.autograd.Function):
         of_recurrent = torch.empty_like(of_gates)
         hidden_before = torch.empty_like(states[0])
         later: list[Tensor] = []  # gradients from the steps after, of the sentences that had them
-        end = tokens
-        for step in reversed(range(len(counts))):
-            count = counts[step]
-            here = slice(end - count, end)
-            gradients = [part[:, here].clone() for part in above]
+        reached, wanted = _cut(states, counts), _cut(above, counts)
+        whole = (kept, of_gates, of_recurrent, hidden_before)
+        for step, (room, given, recurrent, hidden) in reversed(list(enumerate(_cut(whole, counts)))):
+            gradients = [part.clone() for part in wanted[step]]
             for gradient, more in zip(gradients, later, strict=bool(later)):
                 gradient[:, : more.shape[1]] += more
             if step:
-                before = [part[:, here.start - counts[step - 1] : here.start][:, :count] for part in states]
+                before = [part[:, : counts[step]] for part in reached[step - 1]]
             else:
-                before = [states[0].new_zeros(directions, count, width)] * cell.parts
-            hidden_before[:, here] = before[0]
-            after = [part[:, here] for part in states]
-            later = cell.backward(
-                gradients, before, after, kept[:, here], given=of_gates[:, here], recurrent=of_recurrent[:, here]
-            )
-            later[0].baddbmm_(of_recurrent[:, here], weight)
-            end = here.start
+                before = [torch.zeros_like(part) for part in reached[0]]
+            hidden.copy_(before[0])
+            later = cell.backward(gradients, before, reached[step], room, given=given, recurrent=recurrent)
+            later[0].baddbmm_(recurrent, weight)
         of_weight = of_recurrent.mT @ hidden_before
         return None, None, of_gates, of_weight, of_recurrent.sum(dim=1)
 

@@ -65,26 +65,48 @@ class RecurrentEncoder(Encoder):
         """Encode; padding is not read, and the final state is that of the last real token. There are no weights to give."""
         lengths = source_visible.sum(dim=1).clamp(min=1).cpu()  # packing refuses empty sentences; their memory stays hidden
         states = self.embedding_dropout(self.embedding(source_ids))  # (B, S) -> (B, S, E)
+        packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
         finals: list[LayerState] = []
-        for index, layer in enumerate(self.layers):
-            if index:
-                states = self.dropout(states)
-            packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
-            packed_states, final = self._read(cast(nn.RNNBase, layer), packed, lengths)
-            states, _ = pad_packed_sequence(packed_states, batch_first=True, total_length=source_ids.shape[1])
-            finals.append(tuple(_join_directions(part) for part in final))
+        with _full_precision_on_cpu(states):
+            # torch's own layers take the gradients of their weights step by step
+            order = Order.of(packed, lengths) if torch.is_grad_enabled() and states.device.type == "cpu" else None
+            for index, layer in enumerate(self.layers):
+                if index:
+                    packed = packed._replace(data=self.dropout(packed.data))
+                packed, final = layer(packed) if order is None else read_packed(cast(nn.RNNBase, layer), packed, order)
+                finals.append(tuple(_join_directions(part) for part in (final if isinstance(final, tuple) else (final,))))
+        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=source_ids.shape[1])
         return Encoded(states, source_visible, tuple(torch.stack(parts) for parts in zip(*finals, strict=True)))
 
-    def _read(self, layer: nn.RNNBase, packed: PackedSequence, lengths: Tensor) -> tuple[PackedSequence, LayerState]:
-        """Return the states of a layer and the final ones, each `(directions, B, H)`."""
-        with _full_precision_on_cpu(packed.data):
-            if torch.is_grad_enabled() and packed.data.device.type == "cpu":  # torch takes gradients of weights step by step
-                return read_packed(layer, packed, lengths)
-            states, final = layer(packed)
-            return states, final if isinstance(final, tuple) else (final,)
+
+@dataclass(frozen=True)
+class Order:
+    """Where the tokens of B packed sentences lie, which are sorted, the longest first.
+
+    Args:
+        counts: Sentences at each step.
+        mirrored: For each of the N tokens the one as far from the other end of its sentence, int64 `(N,)`.
+        last: The last token of each sentence, in the order before sorting, int64 `(B,)`.
+    """
+
+    counts: list[int]
+    mirrored: Tensor
+    last: Tensor
+
+    @classmethod
+    def of(cls, packed: PackedSequence, lengths: Tensor) -> Self:
+        """Return the order of a packed sequence of sentences of these lengths."""
+        sizes = packed.batch_sizes
+        lengths = lengths[packed.sorted_indices]
+        starts = sizes.cumsum(dim=0) - sizes  # where the tokens of each step begin
+        steps = torch.repeat_interleave(sizes)
+        rows = torch.arange(len(steps)) - starts[steps]
+        mirrored = starts[lengths[rows] - 1 - steps] + rows
+        last = starts[lengths - 1] + torch.arange(len(lengths))
+        return cls(sizes.tolist(), mirrored, last[packed.unsorted_indices])
 
 
-def read_packed(layer: nn.RNNBase, packed: PackedSequence, lengths: Tensor) -> tuple[PackedSequence, LayerState]:
+def read_packed(layer: nn.RNNBase, packed: PackedSequence, order: Order) -> tuple[PackedSequence, LayerState]:
     """Do what a `torch.nn.GRU` or `LSTM` of one layer does, with the gradients of its weights in one product each.
 
     Both directions go side by side: the backward one reads each sentence from its end, so that at each step both have the same
@@ -93,7 +115,7 @@ def read_packed(layer: nn.RNNBase, packed: PackedSequence, lengths: Tensor) -> t
     Args:
         layer: One layer, one-way or two-way.
         packed: N real tokens, `(N, E)`.
-        lengths: Tokens of each sentence, `(B,)` int64.
+        order: Where these lie.
 
     Returns:
         States of all tokens, and the final states: hidden (and cell), each `(directions, B, H)`.
@@ -103,22 +125,18 @@ def read_packed(layer: nn.RNNBase, packed: PackedSequence, lengths: Tensor) -> t
     def stacked(name: str) -> Tensor:
         return torch.stack([cast(Tensor, getattr(layer, f"{name}_l0{suffix}")) for suffix in suffixes])
 
-    lengths = lengths[packed.sorted_indices]  # longest first
-    starts = packed.batch_sizes.cumsum(dim=0) - packed.batch_sizes  # where the tokens of each step begin
-    rows = torch.cat([torch.arange(int(count)) for count in packed.batch_sizes])
-    steps = torch.repeat_interleave(packed.batch_sizes)
-    mirrored = starts[lengths[rows] - 1 - steps] + rows  # where the token as far from the other end is
+    def turned(data: Tensor) -> Tensor:
+        return data.index_select(0, order.mirrored)
 
-    inputs = torch.stack([packed.data, packed.data[mirrored]][: len(suffixes)])  # (directions, N, E)
-    gates = torch.baddbmm(stacked("bias_ih").unsqueeze(1), inputs, stacked("weight_ih").mT)
+    inputs = torch.stack([packed.data, turned(packed.data)]) if layer.bidirectional else packed.data.unsqueeze(0)
+    gates = torch.baddbmm(stacked("bias_ih").unsqueeze(1), inputs, stacked("weight_ih").mT)  # (directions, N, gates x H)
     states: tuple[Tensor, ...] = Reading.apply(  # (directions, N, H)
-        CELLS[layer.mode.lower()], packed.batch_sizes.tolist(), gates, stacked("weight_hh"), stacked("bias_hh")
+        CELLS[layer.mode.lower()], order.counts, gates, stacked("weight_hh"), stacked("bias_hh")
     )  # type: ignore[no-untyped-call]
-    ends = starts[lengths - 1] + torch.arange(len(lengths))
-    final = tuple(part[:, ends[packed.unsorted_indices]] for part in states)
-    directions = [states[0][0], *(part[mirrored] for part in states[0][1:])]
-    data = torch.cat(directions, dim=1)
-    return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices), final
+    final = tuple(part.index_select(1, order.last) for part in states)
+    hidden = states[0]
+    data = torch.cat((hidden[0], turned(hidden[1])), dim=1) if layer.bidirectional else hidden[0]
+    return packed._replace(data=data), final
 
 
 def _full_precision_on_cpu(states: Tensor) -> AbstractContextManager[object]:

@@ -14,7 +14,7 @@ from nmt_cli.config import Seq2SeqConfig
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.recurrence import CELLS, Factors, Layer, Reading, write
 from nmt_cli.models.repeated import RepeatedProduct
-from nmt_cli.models.seq2seq import read_packed
+from nmt_cli.models.seq2seq import Order, read_packed
 from nmt_cli.runs.build import build_model
 
 KINDS = pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -79,7 +79,7 @@ def test_reading_equals_torchs_own_layers(cell: str, *, bidirectional: bool) -> 
     x, lengths = normal(4, 6, 5), torch.tensor([2, 6, 1, 4])
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     results = []
-    for states, final in (layer(packed), read_packed(layer, packed, lengths)):
+    for states, final in (layer(packed), read_packed(layer, packed, Order.of(packed, lengths))):
         padded, _ = pad_packed_sequence(states, batch_first=True, total_length=6)
         finals = final if isinstance(final, tuple) else (final,)
         total = (padded * padded.sin()).sum() + sum((part**2).sum() for part in finals)
