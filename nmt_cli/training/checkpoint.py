@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -21,6 +20,7 @@ from nmt_cli.errors import RunError
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.runs.weights import WEIGHTS_FILE, load_weights, weights_of
+from nmt_cli.training.adam import FusedAdam, Optimizer
 from nmt_cli.training.read_ahead import Sampler
 
 TENSORS_FILE = "training.safetensors"
@@ -112,7 +112,7 @@ class TrainingState:
     """All that changes during training and that a checkpoint must hold."""
 
     model: Seq2Seq
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     sampler: Sampler
     random: RandomSource
     progress: Progress
@@ -157,17 +157,15 @@ def _optimizer_tensors(state: TrainingState) -> dict[str, Tensor]:
 
 
 def _restore_optimizer(state: TrainingState, tensors: Mapping[str, Tensor]) -> None:
-    """Fill the optimizer through `load_state_dict`, which puts each tensor on its parameter's device."""
-    names = {id(parameter): name for name, parameter in state.model.named_parameters()}
-    packed = state.optimizer.state_dict()
-    ordered = [parameter for group in state.optimizer.param_groups for parameter in group["params"]]
-    by_parameter: dict[str, dict[str, Tensor]] = {}
+    """Fill the optimizer's state, each tensor on its parameter's device; torch's own optimizers keep `step` on the CPU."""
+    parameters = dict(state.model.named_parameters())
+    steps_are_apart = not isinstance(state.optimizer, FusedAdam)
+    state.optimizer.state.clear()
     for key, value in tensors.items():
         name, _, kind = key.rpartition("/")
-        by_parameter.setdefault(name, {})[kind] = value
-    packed["state"] = {
-        index: by_parameter[names[id(parameter)]]
-        for index, parameter in enumerate(ordered)
-        if names[id(parameter)] in by_parameter
-    }
-    state.optimizer.load_state_dict(packed)
+        parameter = parameters[name]
+        shape = () if kind == "step" else parameter.shape
+        if value.shape != shape:  # the kernel trusts it
+            raise ValueError(f"{key} has shape {tuple(value.shape)}, expected {tuple(shape)}")
+        device = "cpu" if steps_are_apart and kind == "step" else parameter.device
+        state.optimizer.state.setdefault(parameter, {})[kind] = value.to(device)

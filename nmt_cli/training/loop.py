@@ -17,6 +17,7 @@ from nmt_cli.errors import DivergedError, Interrupted
 from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.runs.folder import RunFolder
 from nmt_cli.text.batching import Batch
+from nmt_cli.training.adam import FusedAdam, Optimizer
 from nmt_cli.training.checkpoint import TrainingState, write_training_state
 from nmt_cli.training.loss import TokenLoss, token_loss
 from nmt_cli.training.read_ahead import ReadAhead
@@ -379,7 +380,7 @@ def validation_scores(
     return {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": 100 * float(correct) / tokens}
 
 
-def build_optimizer(model: Seq2Seq, config: TrainingConfig, device: torch.device) -> torch.optim.Optimizer:
+def build_optimizer(model: Seq2Seq, config: TrainingConfig, device: torch.device) -> Optimizer:
     """Return Adam or AdamW over all parameters; weight decay leaves biases and norms alone.
 
     Reference: Kingma, Ba 2015; Loshchilov, Hutter 2019.
@@ -387,6 +388,7 @@ def build_optimizer(model: Seq2Seq, config: TrainingConfig, device: torch.device
     matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
     vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
     groups = [{"params": matrices, "weight_decay": config.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    kind: type[torch.optim.Adam] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[config.optimizer]
-    fused = device.type in {"cpu", "cuda"}
-    return kind(groups, lr=config.learning_rate, betas=config.adam_betas, eps=config.adam_epsilon, fused=fused)
+    rate, betas, epsilon, decoupled = config.learning_rate, config.adam_betas, config.adam_epsilon, config.optimizer == "adamw"
+    if FusedAdam.runs_on(device):
+        return FusedAdam(groups, learning_rate=rate, betas=betas, epsilon=epsilon, decoupled=decoupled)
+    return (torch.optim.AdamW if decoupled else torch.optim.Adam)(groups, lr=rate, betas=betas, eps=epsilon)

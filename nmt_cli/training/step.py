@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from nmt_cli.training.adam import FusedAdam, Optimizer
 
-def optimizer_step(
-    optimizer: torch.optim.Optimizer, loss_sum: Tensor, tokens: int, *, clip_norm: float | None = None
-) -> Tensor:
+
+def optimizer_step(optimizer: Optimizer, loss_sum: Tensor, tokens: int, *, clip_norm: float | None = None) -> Tensor:
     """Step on gradients that were summed over tokens, and clear them. Where loss or gradient is not finite nothing is changed.
 
-    A fused optimizer takes the mean, clips and decides on the device, in the pass that it makes anyway: it divides by its
-    `grad_scale`, and does nothing where its `found_inf` is 1.
+    `FusedAdam` takes the mean, clips and decides on the device, in the pass that it makes anyway; torch's own optimizers, where
+    it cannot run, wait for the decision.
 
     Args:
         optimizer: Of parameters that all are on the device of `loss_sum`.
@@ -29,10 +29,8 @@ def optimizer_step(
     figures = torch.stack((loss_sum, norm))
     is_bad = 1 - figures.isfinite().all().float()
     divisor = torch.full_like(norm, tokens) if clip_norm is None else (norm / clip_norm).clamp(min=1) * tokens
-    if optimizer.defaults["fused"]:
-        optimizer.grad_scale, optimizer.found_inf = divisor, is_bad  # type: ignore[attr-defined]
-        optimizer.step()
-        optimizer.grad_scale = optimizer.found_inf = None  # type: ignore[attr-defined]
+    if isinstance(optimizer, FusedAdam):
+        optimizer.step(grad_scale=divisor, found_inf=is_bad)
     elif not is_bad.item():
         torch._foreach_div_(gradients, divisor)
         optimizer.step()

@@ -12,7 +12,7 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from nmt_cli.config import EarlyStoppingConfig, Seq2SeqConfig, TrainingConfig, TransformerConfig
 from nmt_cli.errors import RunError
@@ -21,6 +21,7 @@ from nmt_cli.models.interface import Seq2Seq
 from nmt_cli.runs.build import build_model
 from nmt_cli.text.batching import BatchSampler
 from nmt_cli.text.examples import Examples
+from nmt_cli.training.adam import FusedAdam
 from nmt_cli.training.checkpoint import (
     BETTER_IS_HIGHER,
     STATE_FILE,
@@ -220,6 +221,68 @@ def test_settings_of_the_optimizer_are_those_of_the_config(tmp_path: Path) -> No
     read_training_state(again, tmp_path)
     assert [group["lr"] for group in again.optimizer.param_groups] == [1e-3, 1e-3]
     assert [group["weight_decay"] for group in again.optimizer.param_groups] == [0.01, 0.0]
+
+
+@pytest.mark.parametrize("first_is_torchs", [True, False])
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+@pytest.mark.fault("PB-12")
+def test_training_goes_on_bit_for_bit_with_the_other_optimizer(kind: str, first_is_torchs: bool, tmp_path: Path) -> None:
+    states = [new_state("transformer", seed=3) for _ in range(2)]
+    for state, torchs in zip(states, (first_is_torchs, not first_is_torchs), strict=True):
+        state.optimizer = torchs_optimizer(state, kind) if torchs else own_optimizer(state, kind)
+    first, again = states
+    train(first, 3)
+    write_training_state(first, tmp_path)
+    train(again, 1)
+    read_training_state(again, tmp_path)
+    assert_equal_tensors(optimizer_tensors(again), optimizer_tensors(first))
+    assert train(again, 4) == train(first, 4)
+    assert_equal_tensors(dict(again.model.named_parameters()), dict(first.model.named_parameters()))
+    assert_equal_tensors(optimizer_tensors(again), optimizer_tensors(first))
+
+
+def own_optimizer(state: TrainingState, kind: str) -> FusedAdam:
+    settings = TrainingConfig(max_updates=9, weight_decay=0.01, optimizer="adamw" if kind == "adamw" else "adam")
+    optimizer = build_optimizer(state.model, settings, torch.device("cpu"))
+    assert isinstance(optimizer, FusedAdam)
+    return optimizer
+
+
+def torchs_optimizer(state: TrainingState, kind: str) -> torch.optim.Optimizer:
+    own = own_optimizer(state, kind)
+    build = torch.optim.AdamW if kind == "adamw" else torch.optim.Adam
+    return build(own.param_groups, betas=own.betas, eps=own.epsilon, fused=True)
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_without_the_kernels_torchs_optimizer_is_built_and_restored(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FusedAdam, "runs_on", lambda device: False)
+    states = [new_state("transformer", seed=seed) for seed in (3, 8)]
+    settings = TrainingConfig(max_updates=9, weight_decay=0.01, optimizer="adamw" if kind == "adamw" else "adam")
+    for state in states:
+        state.optimizer = build_optimizer(state.model, settings, torch.device("cpu"))
+        assert type(state.optimizer) is {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[kind]
+    first, again = states
+    train(first, 3)
+    write_training_state(first, tmp_path)
+    read_training_state(again, tmp_path)
+    assert train(again, 4) == train(first, 4)
+    assert_equal_tensors(optimizer_tensors(again), optimizer_tensors(first))
+
+
+@pytest.mark.parametrize(("change", "message"), [("shape", "expected"), ("name", "nobody")])
+def test_optimizer_tensors_that_fit_no_parameter_are_refused(change: str, message: str, tmp_path: Path) -> None:
+    state = new_state("seq2seq", seed=3)
+    train(state, 1)
+    write_training_state(state, tmp_path)
+    tensors = load_file(tmp_path / TENSORS_FILE)
+    key = next(key for key in tensors if key.endswith("/exp_avg"))
+    tensors["nobody/exp_avg" if change == "name" else key] = torch.zeros(2, 1, 1)
+    save_file(tensors, tmp_path / TENSORS_FILE)
+    with pytest.raises(RunError, match=f"damaged: .*{message}"):
+        read_training_state(state, tmp_path)
 
 
 def test_nothing_but_tensors_and_plain_values_is_written(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from nmt_cli.training.adam import FusedAdam, Optimizer
 from nmt_cli.training.step import optimizer_step
 
 SIZES = [(7, 3), (5,), (2, 3)]
@@ -19,9 +20,11 @@ def parameters() -> list[nn.Parameter]:
     return [nn.Parameter(torch.randn(size, generator=draw)) for size in SIZES]
 
 
-def optimizer_of(kind: str, found: list[nn.Parameter], *, fused: bool) -> torch.optim.Adam:
+def optimizer_of(kind: str, found: list[nn.Parameter], *, fused: bool) -> Optimizer:
     groups = [{"params": found[:1], "weight_decay": 0.1}, {"params": found[1:], "weight_decay": 0.0}]
-    return KINDS[kind](groups, lr=0.03, betas=(0.9, 0.98), eps=1e-9, fused=fused)
+    if fused:
+        return FusedAdam(groups, learning_rate=0.03, betas=(0.9, 0.98), epsilon=1e-9, decoupled=kind == "adamw")
+    return KINDS[kind](groups, lr=0.03, betas=(0.9, 0.98), eps=1e-9)
 
 
 def gradients(step: int) -> list[Tensor]:
@@ -34,7 +37,7 @@ def give(found: list[nn.Parameter], values: list[Tensor]) -> None:
         parameter.grad = value.clone()
 
 
-def everything(found: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> list[Tensor]:
+def everything(found: list[nn.Parameter], optimizer: Optimizer) -> list[Tensor]:
     state = [value for parameter in found for _, value in sorted(optimizer.state[parameter].items())]
     return [tensor.detach().clone() for tensor in (*found, *state)]
 
