@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -46,42 +47,33 @@ def encoded_chunks(
         processes: How many processes; 1: the work is done here, on all cores where a tokenizer can use them.
 
     Raises:
-        ResourceError: A process was killed.
+        ResourceError: A process was killed, or cannot be started.
     """
     if processes == 1:
         for chunk, repeated in tasks:
             yield chunk, encode_pairs(chunk.sources, chunk.targets, tokenizers, filters, repeated=repeated, threads=cores())
         return
     waiting: deque[tuple[PairChunk, Future[Encoded]]] = deque()
-    pool = _pool(processes, _Encoder.start, tokenizers, filters)
-    try:
+    with _processes(processes, "tokenises", _Encoder.start, tokenizers, filters) as submit:
         for chunk, repeated in tasks:
-            waiting.append((chunk, pool.submit(_Encoder.encode, chunk, repeated)))
+            waiting.append((chunk, submit(_Encoder.encode, chunk, repeated)))
             if len(waiting) > WAITING_CHUNKS * processes:
                 first, future = waiting.popleft()
                 yield first, future.result()
         while waiting:
             first, future = waiting.popleft()
             yield first, future.result()
-    except BrokenProcessPool:
-        raise _killed("tokenises") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def in_another_process(work: Callable[..., Result], *arguments: Any, **named: Any) -> Result:
     """Return what `work` returns for these arguments in a new process.
 
     Raises:
-        ResourceError: The process was killed.
+        ResourceError: The process was killed, or cannot be started.
     """
-    pool = _pool(1, _leave_with_parent)
-    try:
-        return pool.submit(work, *arguments, **named).result()
-    except BrokenProcessPool:
-        raise _killed("learns the vocabulary") from None
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with _processes(1, "learns the vocabulary", _leave_with_parent) as submit:
+        result: Result = submit(work, *arguments, **named).result()
+        return result
 
 
 class _Encoder:
@@ -100,10 +92,49 @@ class _Encoder:
         return encode_pairs(chunk.sources, chunk.targets, cls.tokenizers, cls.filters, repeated=repeated)
 
 
-def _pool(processes: int, initializer: Callable[..., None], *arguments: Any) -> ProcessPoolExecutor:
-    # not forked: the parent may have threads and a GPU
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(processes, mp_context=context, initializer=initializer, initargs=arguments)
+@contextlib.contextmanager
+def _processes(
+    count: int, what: str, initializer: Callable[..., None], *arguments: Any
+) -> Iterator[Callable[..., Future[Any]]]:
+    """Give a function that has work done in other processes, which end with the block: at once where an error ends it.
+
+    Args:
+        count: How many processes.
+        what: What each of them does, for messages.
+        initializer: Called in each process first.
+        arguments: For `initializer`.
+
+    Raises:
+        ResourceError: A process was killed, or cannot be started.
+    """
+
+    @contextlib.contextmanager
+    def starting() -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            advice = "free memory, or raise the limits of processes and open files (ulimit), and run again"
+            raise ResourceError(f"cannot start a process that {what}: {error.strerror or error}; {advice}") from None
+
+    def submit(work: Callable[..., Result], *given: Any, **named: Any) -> Future[Result]:
+        with starting():
+            return pool.submit(work, *given, **named)
+
+    with starting():
+        # not forked: the parent may have threads and a GPU
+        context = multiprocessing.get_context("spawn")
+        pool = ProcessPoolExecutor(count, mp_context=context, initializer=initializer, initargs=arguments)
+    try:
+        yield submit
+    except BaseException as error:
+        for process in list((pool._processes or {}).values()):  # shutting down would wait for what they have begun
+            process.kill()
+        if isinstance(error, BrokenProcessPool):
+            why = "most likely because memory ran out; free some and run again"
+            raise ResourceError(f"a process that {what} was killed, {why}") from None
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _leave_with_parent() -> None:
@@ -117,7 +148,3 @@ def _leave_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def _killed(what: str) -> ResourceError:
-    return ResourceError(f"a process that {what} was killed, most likely because memory ran out; free some and run again")
