@@ -166,23 +166,19 @@ def read_pairs(files: Iterable[Sequence[str]], *, max_pairs: int | None = None) 
 def stream_pairs(
     files: Iterable[Sequence[str]], *, max_pairs: int | None = None, size: int = CHUNK_LINES
 ) -> Iterator[PairChunk]:
-    """Read sets of files as `read_pairs` does, yielding at most `size` pairs at a time. Nothing after `max_pairs` is read.
+    """Read sets of files as `read_pairs` does, yielding at most `size` pairs at a time. Nothing after `max_pairs` is looked at.
 
     Raises:
         DataError: As `read_pairs`, when the place in question is reached.
     """
     room = max_pairs
     for paths in files:
-        for chunk in _stream_tsv(paths[0], size) if len(paths) == 1 else _stream_two_files(paths[0], paths[1], size):
-            if room is None:
-                yield chunk
-                continue
-            if room < len(chunk):
-                chunk = PairChunk(chunk.sources[:room], chunk.targets[:room], chunk.file, chunk.first_line)
+        table = len(paths) == 1
+        for chunk in _stream_tsv(paths[0], size, room) if table else _stream_two_files(paths[0], paths[1], size, room):
             yield chunk
-            room -= len(chunk)
-            if not room:
-                return
+            room = None if room is None else room - len(chunk)
+        if room == 0:
+            return
 
 
 def describe_file(path: str | Path) -> FileRecord:
@@ -232,8 +228,8 @@ def check_alignment(source: FileRecord, target: FileRecord) -> None:
         )
 
 
-def _stream_tsv(path: str, size: int) -> Iterator[PairChunk]:
-    lines, first = stream_lines(path), 1
+def _stream_tsv(path: str, size: int, limit: int | None) -> Iterator[PairChunk]:
+    lines, first = itertools.islice(stream_lines(path), limit), 1
     while rows := [_columns(line, path, number) for number, line in enumerate(itertools.islice(lines, size), first)]:
         yield PairChunk([row[0] for row in rows], [row[1] for row in rows], path, first)
         first += len(rows)
@@ -249,14 +245,15 @@ def _columns(line: str, path: str, number: int) -> list[str]:
     return columns
 
 
-def _stream_two_files(source_path: str, target_path: str, size: int) -> Iterator[PairChunk]:
-    source_lines, target_lines, done = stream_lines(source_path), stream_lines(target_path), 0
+def _stream_two_files(source_path: str, target_path: str, size: int, limit: int | None) -> Iterator[PairChunk]:
+    source_file, target_file, done = stream_lines(source_path), stream_lines(target_path), 0
+    source_lines, target_lines = itertools.islice(source_file, limit), itertools.islice(target_file, limit)
     while True:
         sources, targets = list(itertools.islice(source_lines, size)), list(itertools.islice(target_lines, size))
         if len(sources) != len(targets):
             found = [
                 FileRecord(path, "", done + len(read) + sum(1 for _ in rest))
-                for path, read, rest in ((source_path, sources, source_lines), (target_path, targets, target_lines))
+                for path, read, rest in ((source_path, sources, source_file), (target_path, targets, target_file))
             ]
             check_alignment(*found)
         if not sources:

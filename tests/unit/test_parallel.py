@@ -191,6 +191,20 @@ def test_max_pairs_counts_over_all_sets(limit: int | None, sources: str, tmp_pat
     assert "".join(pair.source for pair in read_pairs([[first], [second]], max_pairs=limit)) == sources
 
 
+def test_what_comes_after_max_pairs_need_not_be_sound(tmp_path: Path) -> None:
+    table = written(tmp_path / "a.tsv", b"1\tun\n2\tdeux\nno columns\n\xff\tx\n")
+    source, target = written(tmp_path / "a.en", b"3\n4\n\xff\n5\n"), written(tmp_path / "a.fr", b"trois\nquatre\n\xff\n")
+    assert "".join(pair.source for pair in read_pairs([[table]], max_pairs=2)) == "12"
+    assert "".join(pair.source for pair in read_pairs([[source, target], [table]], max_pairs=2)) == "34"
+    for files in ([table], [source, target]):
+        with pytest.raises(DataError, match=r":3: expected"):
+            read_pairs([files], max_pairs=3)
+    short = written(tmp_path / "b.fr", "trois\n")
+    longer = written(tmp_path / "b.en", "3\n" * 5)
+    with pytest.raises(DataError, match=r"b\.en has 5 and .*b\.fr has 1;"):
+        read_pairs([[longer, short]], max_pairs=2)
+
+
 def test_a_missing_file_and_a_folder_are_messages(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.tsv: cannot read this file: No such file"):
         read_pairs([[str(tmp_path / "none.tsv")]])
