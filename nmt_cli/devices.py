@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import re
 import sys
 
@@ -77,7 +78,7 @@ def _keep_memory() -> None:
     library.mallopt(mmap_max, 65536)  # the default
     library.mallopt(mmap_threshold, 32 << 20)  # the most it accepts
     if reserved:
-        huge_pages, page = 14, 4096  # MADV_HUGEPAGE
+        huge_pages, page = 14, mmap.PAGESIZE  # MADV_HUGEPAGE
         start = -(-reserved // page) * page
         library.madvise(start, HEAP_BYTES - page, huge_pages)  # where the kernel has none, nothing changes
         library.free(reserved)

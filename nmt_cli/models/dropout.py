@@ -78,20 +78,18 @@ def _factors(drawn: Tensor, drop_level: int, dtype: torch.dtype) -> Tensor:
 
 
 class _Dropped(torch.autograd.Function):
-    """x with elements dropped, or `base` plus that in the same pass; keeps the bytes alone."""
+    """x with elements dropped, or `base` plus that in the same pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, base: Tensor | None, drawn: Tensor, drop_level: int) -> Tensor:
-        ctx.save_for_backward(drawn)
-        ctx.drop_level = drop_level
         factors = _factors(drawn, drop_level, x.dtype)
-        return factors.mul_(x) if base is None else torch.addcmul(base, x, factors)
+        ctx.save_for_backward(factors)
+        return x * factors if base is None else torch.addcmul(base, x, factors)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
-        (drawn,) = ctx.saved_tensors
-        factors = _factors(drawn, ctx.drop_level, gradient.dtype)
-        return factors.mul_(gradient), gradient if ctx.needs_input_grad[1] else None, None, None
+        (factors,) = ctx.saved_tensors
+        return gradient * factors, gradient if ctx.needs_input_grad[1] else None, None, None
 
 
 class Dropout(nn.Module):

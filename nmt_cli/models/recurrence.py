@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class Cell(ABC):
@@ -38,7 +39,7 @@ class Cell(ABC):
         """Write the state after a step, and into `kept` what `backward` needs.
 
         Args:
-            given: The input's part of the gates, biases included; may be changed.
+            given: The input's part of the gates, biases included.
             recurrent: The same of the hidden state before.
             before: The state before.
             after: Where the state after goes.
@@ -191,6 +192,7 @@ class Reading(torch.autograd.Function):
         return states
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:
         """Go back from the last step to the first."""
         weight, kept, *states = ctx.saved_tensors
@@ -252,7 +254,7 @@ def write(
     source_gates: Tensor,
     hidden: Tensor,
     factors: Factors,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Go through a decoder's loop: at each step additive attention, asked by the top layer's state before, then the cells.
 
     Args:
@@ -267,11 +269,18 @@ def write(
         factors: Of dropout.
 
     Returns:
-        The hidden states of the top layer, `(T, B, H)`.
+        The hidden states of the top layer, `(T, B, H)`, and the last hidden (and cell), `(parts, layers, B, H)`.
     """
     weights = [part for layer in layers for part in (layer.recurrent, layer.recurrent_bias, layer.input, layer.input_bias)]
-    states: Tensor = _Writing.apply(cell, gates, state, score, prepared, source_gates, hidden, factors, *weights)  # type: ignore[no-untyped-call]
-    return states
+    dropped = (factors.weights, factors.inputs)
+    reached: tuple[Tensor, Tensor] = _Writing.apply(
+        cell, gates, state, score, prepared, source_gates, hidden, *dropped, *weights
+    )  # type: ignore[no-untyped-call]
+    return reached
+
+
+def _layers_of(parts: Sequence[Tensor | None]) -> list[Layer]:
+    return [Layer(*parts[start : start + 4]) for start in range(0, len(parts), 4)]  # type: ignore[arg-type]
 
 
 def _steps_of(states: Tensor) -> list[list[tuple[Tensor, ...]]]:
@@ -290,10 +299,11 @@ class _Writing(torch.autograd.Function):
         prepared: Tensor,
         source_gates: Tensor,
         hidden: Tensor,
-        factors: Factors,
+        weight_factors: Tensor | None,
+        input_factors: Tensor | None,
         *parts: Tensor | None,
-    ) -> Tensor:
-        layers = [Layer(*parts[start : start + 4]) for start in range(0, len(parts), 4)]  # type: ignore[arg-type]
+    ) -> tuple[Tensor, Tensor]:
+        layers = _layers_of(parts)
         steps, rows, gate_width = gates.shape
         top, width = len(layers) - 1, state.shape[3]
         states = gates.new_empty(cell.parts, len(layers), steps + 1, rows, width)
@@ -314,24 +324,27 @@ class _Writing(torch.autograd.Function):
             scores = torch.matmul(features[step], score).masked_fill_(hidden, torch.finfo(gates.dtype).min)
             torch.softmax(scores, dim=1, out=weights[step])
             weights[step].masked_fill_(hidden, 0.0)  # a sentence without a token
-            weighing = weights[step] if factors.weights is None else weights[step] * factors.weights[step]
+            weighing = weights[step] if weight_factors is None else weights[step] * weight_factors[step]
             given = torch.bmm(weighing.unsqueeze(1), source_gates).squeeze(1).add_(gates[step])
             for index, layer in enumerate(layers):
                 if layer.input is not None and layer.input_bias is not None:
                     below = reached[index - 1][step + 1][0]
-                    scale = 1.0 if factors.inputs is None else factors.inputs[index - 1, step]
+                    scale = 1.0 if input_factors is None else input_factors[index - 1, step]
                     torch.mul(below, scale, out=inputs[index - 1, step])
                     given = torch.addmm(layer.input_bias, inputs[index - 1, step], layer.input.T)
                 before, after = reached[index][step : step + 2]
                 cell.forward(given, products[index][:, :gate_width], before, after, kept_steps[index][step])
-        ctx.save_for_backward(score, source_gates, inputs, kept, states, weights, *features)
-        ctx.cell, ctx.layers, ctx.factors = cell, layers, factors
-        return states[0, top, 1:]
+        made = (inputs, kept, states, weights, *features)
+        ctx.save_for_backward(score, source_gates, weight_factors, input_factors, *parts, *made)
+        ctx.cell, ctx.parts = cell, len(parts)
+        return states[0, top, 1:], states[:, :, steps].clone()
 
     @staticmethod
-    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
-        score, source_gates, inputs, kept, states, weights, *features = ctx.saved_tensors
-        cell, layers, factors = ctx.cell, ctx.layers, ctx.factors
+    @once_differentiable
+    def backward(ctx: Any, above: Tensor, of_last: Tensor) -> tuple[Tensor | None, ...]:
+        score, source_gates, weight_factors, input_factors, *saved = ctx.saved_tensors
+        cell, layers = ctx.cell, _layers_of(saved[: ctx.parts])
+        inputs, kept, states, weights, *features = saved[ctx.parts :]
         steps, rows, width = above.shape
         top, gate_width = len(layers) - 1, cell.gates * width
         reached, kept_steps = _steps_of(states), [layer.unbind() for layer in kept]
@@ -340,7 +353,7 @@ class _Writing(torch.autograd.Function):
         of_products = [kept.new_empty(steps, rows, len(layer.recurrent)) for layer in layers]
         slopes = torch.zeros_like(features[0])  # summed over steps, score by score: times w_v the gradient of the keys
         of_score = torch.zeros_like(score)
-        later = [[torch.zeros_like(above[0]) for _ in range(cell.parts)] for _ in layers]
+        later = [[part.clone() for part in layer] for layer in of_last.unbind(dim=1)]
         one = weights.new_ones(())
         for step in reversed(range(steps)):
             later[top][0] += above[step]
@@ -350,12 +363,12 @@ class _Writing(torch.autograd.Function):
                 later[index] = cell.backward(
                     later[index], before, after, kept_steps[index][step], given=gradients, recurrent=recurrent
                 )
-                if index:
-                    of_input = torch.mm(gradients, layers[index].input)
-                    later[index - 1][0] += of_input if factors.inputs is None else of_input * factors.inputs[index - 1, step]
+                if (weight := layers[index].input) is not None:
+                    of_input = torch.mm(gradients, weight)
+                    later[index - 1][0] += of_input if input_factors is None else of_input * input_factors[index - 1, step]
             of_weights = torch.bmm(of_gates_steps[0][step].unsqueeze(1), source_gates.mT)  # (B, 1, S)
-            if factors.weights is not None:
-                of_weights *= factors.weights[step].unsqueeze(1)
+            if weight_factors is not None:
+                of_weights *= weight_factors[step].unsqueeze(1)
             of_scores = torch.ops.aten._softmax_backward_data(of_weights, weights[step].unsqueeze(1), -1, weights.dtype)
             slope = torch.addcmul(one, features[step], features[step], value=-1)  # of tanh
             torch.mul(torch.bmm(of_scores, slope).squeeze(1), score, out=of_products[top][step, :, gate_width:])
@@ -363,7 +376,7 @@ class _Writing(torch.autograd.Function):
             of_score.addmv_(features[step].flatten(0, 1).T, of_scores.flatten())
             for index, layer in enumerate(layers):
                 later[index][0].addmm_(of_products[index][step], layer.recurrent)
-        weighing = weights if factors.weights is None else weights * factors.weights
+        weighing = weights if weight_factors is None else weights * weight_factors
         of_source = torch.bmm(weighing.permute(1, 2, 0), of_gates[0].transpose(0, 1))
         of_state = torch.stack([torch.stack(parts) for parts in zip(*later, strict=True)])
         of_layers: list[Tensor | None] = []
@@ -372,4 +385,4 @@ class _Writing(torch.autograd.Function):
             of_layers.append(of_product[..., :gate_width].sum(dim=(0, 1)))
             of_layers.append(of_gates[index].flatten(0, 1).T @ inputs[index - 1].flatten(0, 1) if index else None)
             of_layers.append(of_gates[index].sum(dim=(0, 1)) if index else None)
-        return None, of_gates[0], of_state, of_score, slopes.mul_(score), of_source, None, None, *of_layers
+        return None, of_gates[0], of_state, of_score, slopes.mul_(score), of_source, None, None, None, *of_layers

@@ -10,10 +10,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 
 class RepeatedProduct:
     """x -> x M + b, to be called at each step of a loop.
+
+    A backward pass must reach the matrix, as that of a loss does: one that is asked for the gradient of an input alone would
+    leave what belongs to the matrix for the next pass.
 
     Args:
         matrix: M, `(K, N)`, or `(B, K, N)` with a matrix for each sentence.
@@ -55,9 +59,10 @@ class _Step(torch.autograd.Function):
         return _product(x, matrix, bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None, None, None]:
         x, matrix = ctx.saved_tensors
-        ctx.steps.append((x, gradient))
+        ctx.steps.append((x.detach(), gradient))
         return torch.matmul(gradient, matrix.mT) if ctx.needs_input_grad[0] else None, None, None, None
 
 
@@ -75,6 +80,7 @@ class _Gathered(torch.autograd.Function):
         return matrix.view_as(matrix), None if bias is None else bias.view_as(bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         if not ctx.steps:  # no step has come by
             return None, None, None

@@ -309,7 +309,7 @@ class RecurrentDecoder(Decoder):
         return additive and state.beams == 1 and not torch.is_autocast_enabled(state.memory.device.type)
 
     def _read_whole(self, target_ids: Tensor, state: RecurrentState) -> tuple[DecoderOutput, RecurrentState]:
-        """Read T tokens at once, with the loop whose backward pass is its own; for training, which never goes on from there."""
+        """Read T tokens at once, with the loop whose backward pass is its own."""
         cells, score = [cast(nn.GRUCell, cell) for cell in self.cells], cast(AdditiveScore, self.attention.score)
         query_weight = cast(nn.Linear, score.query_layer).weight
         embedded = self.embedding_dropout(self.embedding(target_ids.T))  # (T, B, E)
@@ -324,7 +324,7 @@ class RecurrentDecoder(Decoder):
         factors = Factors(
             factors_of(self.attention.dropout, embedded.new_empty(steps, rows, source)), factors_of(self.dropout, between)
         )
-        hidden = write(
+        hidden, last = write(
             self._cell,
             layers,
             functional.linear(embedded, from_embedding, cells[0].bias_ih),
@@ -335,7 +335,8 @@ class RecurrentDecoder(Decoder):
             ~state.visible,
             factors,
         )
-        return DecoderOutput(self.output_dropout(hidden).transpose(0, 1)), state
+        reached = tuple(layer.unbind() for layer in last.unbind(dim=1))
+        return DecoderOutput(self.output_dropout(hidden).transpose(0, 1)), replace(state, layers=reached)
 
     @property
     def output_layer(self) -> tuple[Tensor, Tensor | None]:

@@ -36,9 +36,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `(…, D)` of `(…, D)`."""
-        inner = self.inner(x.flatten(0, -2)).relu_()  # flat: of a view, autograd would copy what is changed in place
+        inner = self.inner(x.reshape(-1, x.shape[-1])).relu_()  # flat: of a view, autograd would copy what is changed in place
         result: Tensor = self.outer(self.dropout(inner))
-        return result.view(*x.shape[:-1], -1)
+        return result.view(*x.shape[:-1], result.shape[-1])
 
 
 class Residual(nn.Module):

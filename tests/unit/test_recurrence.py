@@ -61,11 +61,12 @@ def test_gradients_of_writing_equal_differences(cell: str, layers: int, *, dropp
         inputs += [normal(gates + (score if index == layers - 1 else 0), width, seed=index), normal(gates, seed=index)]
         inputs += [normal(gates, width, seed=10 + index), normal(gates, seed=10 + index)] if index else []
 
-    def loop(*tensors: Tensor) -> Tensor:
+    def loop(*tensors: Tensor) -> tuple[Tensor, Tensor]:
         weights = list(tensors[5:])
         made = [Layer(*weights[:2]), *(Layer(*weights[at : at + 4]) for at in range(2, len(weights), 4))]
         given, state, score_weight, prepared, source_gates = tensors[:5]
-        return write(arithmetic, made, given, state, score_weight, prepared, source_gates, hidden, factors)
+        states, last = write(arithmetic, made, given, state, score_weight, prepared, source_gates, hidden, factors)
+        return states, last
 
     assert torch.autograd.gradcheck(loop, inputs)
 
@@ -114,8 +115,28 @@ def test_the_decoders_loop_equals_its_steps(cell: str, layers: int, monkeypatch:
         torch.testing.assert_close(whole, steps)
 
 
-def _counted(function: Callable[..., Tensor], calls: list[str]) -> Callable[..., Tensor]:
-    def counting(*arguments: object) -> Tensor:
+@KINDS
+def test_the_decoder_goes_on_from_where_it_was(cell: str) -> None:
+    """Token by token, and all at once, with gradients."""
+    config = Seq2SeqConfig(type="seq2seq", cell=cell, embedding_size=5, hidden_size=6, decoder_layers=2)  # type: ignore[arg-type]
+    model = build_model(config, source_size=13, target_size=11, random=RandomSource(1)).double().eval()
+    source, target = torch.tensor([[4, 5, 6, 7], [8, 9, 3, 0]]), torch.tensor([[2, 4, 5], [2, 7, 8]])
+    start = model.decoder.start(model.encoder(source, source > 0))
+    whole, _ = model.decoder(target, start)
+    state, steps = start, []
+    for column in torch.split(target, 1, dim=1):
+        output, state = model.decoder(column, state)
+        steps.append(output.hidden)
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole.hidden)
+    last = [parameter for name, parameter in model.named_parameters() if "cells" in name]
+    for one, other in zip(
+        *(torch.autograd.grad(x[:, -1].sum(), last) for x in (torch.cat(steps, dim=1), whole.hidden)), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+
+
+def _counted(function: Callable[..., tuple[Tensor, Tensor]], calls: list[str]) -> Callable[..., tuple[Tensor, Tensor]]:
+    def counting(*arguments: object) -> tuple[Tensor, Tensor]:
         calls.append("called")
         return function(*arguments)
 
