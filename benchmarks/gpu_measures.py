@@ -55,7 +55,7 @@ def made_up_examples(pairs: int, vocabulary: int) -> Examples:
     target = np.clip(target, source - 5, source + 5)
     ids = [draw.integers(4, vocabulary, lengths.sum()).astype(np.int32) for lengths in (source, target)]
     numbers = np.arange(pairs, dtype=np.int64)
-    return Examples(ids[0], source.cumsum(), ids[1], target.cumsum(), numbers, numbers)
+    return Examples(ids[0], source.cumsum(), ids[1], target.cumsum(), numbers)
 
 
 def trainer_of(config: Config, examples: Examples, vocabulary: int, device: torch.device, precision: torch.dtype) -> Trainer:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nmt_cli.errors import ResourceError
-from nmt_cli.text.examples import Encoded, Filters, encode_pairs
+from nmt_cli.text.examples import Encoded, Filters, cores, encode_pairs
 from nmt_cli.text.parallel import PairChunk
 from nmt_cli.text.tokenizers import Tokenizer
 
@@ -28,11 +28,6 @@ WAITING_CHUNKS = 2
 Task = tuple[PairChunk, NDArray[np.bool_] | None]
 """A chunk, and which of its pairs came before in the corpus; None: they may come again."""
 Result = TypeVar("Result")
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def encoded_chunks(

@@ -38,7 +38,6 @@ class Examples:
         target_ids: All target ids, as `source_ids`.
         target_ends: Where each target ends in `target_ids`, int64 `(N,)`.
         lines: Corpus line number of each pair, int64 `(N,)`.
-        indices: Which of the pairs that were read each one is, int64 `(N,)`.
         release: Lets go of the memory that reading has taken, where the arrays are files.
     """
 
@@ -47,7 +46,6 @@ class Examples:
     target_ids: Ids
     target_ends: NDArray[np.int64]
     lines: NDArray[np.int64]
-    indices: NDArray[np.int64]
     release: Callable[[], None] = _nothing_to_release
 
     def __len__(self) -> int:
@@ -90,10 +88,10 @@ class Examples:
                 _sentences(self.source_ids, self.source_ends, chosen),
                 _sentences(self.target_ids, self.target_ends, chosen),
             )
-            parts.append((*source, *target, self.lines[chosen], self.indices[chosen]))
+            parts.append((*source, *target, self.lines[chosen]))
             self.release()
-        source_ids, source_lengths, target_ids, target_lengths, lines, places = map(np.concatenate, zip(*parts, strict=True))
-        return Examples(source_ids, source_lengths.cumsum(), target_ids, target_lengths.cumsum(), lines, places)
+        source_ids, source_lengths, target_ids, target_lengths, lines = map(np.concatenate, zip(*parts, strict=True))
+        return Examples(source_ids, source_lengths.cumsum(), target_ids, target_lengths.cumsum(), lines)
 
 
 def _sentence(ids: NDArray[Any], ends: NDArray[np.int64], index: int) -> Ids:
@@ -183,6 +181,11 @@ class Encoded:
         return (self.source_ids, self.source_lengths), (self.target_ids, self.target_lengths)
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def encode_examples(
     pairs: Sequence[Pair],
     source: Tokenizer,
@@ -202,14 +205,14 @@ def encode_examples(
     filters = Filters(max_length, max_ratio, drop_empty, drop_identical, drop_duplicates)
     sources, targets = [pair.source for pair in pairs], [pair.target for pair in pairs]
     repeated = repeats(pair_digests(sources, targets)) if drop_duplicates else None
-    encoded = encode_pairs(sources, targets, (source, target), filters, repeated=repeated, threads=os.cpu_count() or 1)
+    encoded = encode_pairs(sources, targets, (source, target), filters, repeated=repeated, threads=cores())
     kept = np.flatnonzero(encoded.reasons == 0)
     count = FigureCount(filters)
     count.add(encoded)
     figures = count.figures(pairs[0].file if pairs else "the corpus")
     lines = np.array([pairs[i].line for i in kept.tolist()], dtype=np.int64)
     ends = encoded.source_lengths.cumsum(), encoded.target_lengths.cumsum()
-    return Examples(encoded.source_ids, ends[0], encoded.target_ids, ends[1], lines, kept), figures
+    return Examples(encoded.source_ids, ends[0], encoded.target_ids, ends[1], lines), figures
 
 
 def encode_pairs(

@@ -15,7 +15,6 @@ import sentencepiece
 
 from nmt_cli.errors import DataError, RunError
 from nmt_cli.text.parallel import read_bytes
-from nmt_cli.text.tokenizers import TRAINING_LINES
 from nmt_cli.text.vocab import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 DEFAULT_VOCABULARY = 8000
@@ -89,9 +88,7 @@ class PieceTokenizer:
         Raises:
             DataError: The lines hold no text.
         """
-        lines = list(lines)
-        step = max(1, -(-len(lines) // TRAINING_LINES))
-        prepared = [text for line in lines[::step] if (text := _prepare(line, settings))]
+        prepared = [text for line in lines if (text := _prepare(line, settings))]
         if not prepared:
             raise DataError("expected text to learn pieces from, but all lines are blank")
         size = vocabulary_size

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from nmt_cli.errors import DataError, NmtError, disk_errors
-from nmt_cli.text.encoding import cores, in_another_process
-from nmt_cli.text.examples import Filters
+from nmt_cli.text.encoding import in_another_process
+from nmt_cli.text.examples import Filters, cores
 from nmt_cli.text.parallel import CHUNK_LINES, FileRecord, PairChunk, check_alignment, describe_file, stream_pairs
 from nmt_cli.text.store_files import Stored, open_store, with_repeats, write_store
-from nmt_cli.text.tokenizers import TRAINING_LINES, Tokenizer, load_tokenizer, tokenizer_files
+from nmt_cli.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_files
 
 FORMAT_VERSION = 1
 SIZES = "sizes.json"
@@ -37,6 +37,8 @@ LARGE_CORPUS = 100_000
 """From so many pairs on, other processes tokenise; they take a second to start."""
 LARGE_FILE = 16 << 20
 """From so many bytes on, the hash of a file is remembered."""
+TRAINING_LINES = 2_000_000
+"""Most lines that a tokenizer is learned from; of a larger corpus every second, third, … line is taken."""
 SETTLED_SECONDS = 2.0
 """A file that was changed since may change again within one tick of its clock: its hash is not remembered."""
 

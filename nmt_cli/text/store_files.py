@@ -113,7 +113,7 @@ def write_store(
             return files.enter_context(open(folder / name, "wb", buffering=1 << 20))
 
         ids, ends = [opened(f"{side}.ids") for side in SIDES], [_Ends(opened(f"{side}.ids.ends")) for side in SIDES]
-        lines, indices = opened("lines"), opened("indices")
+        lines = opened("lines")
         texts = [opened(f"{side}.text") for side in SIDES] if keep_text else []
         text_ends = [_Ends(opened(f"{side}.text.ends")) for side in SIDES] if keep_text else []
         for chunk, encoded in encoded_chunks(tasks, tokenizers, filters, processes=processes):
@@ -123,7 +123,6 @@ def write_store(
                 ids[side].write(values.astype(types[side]).tobytes())
                 ends[side].write(lengths)
             lines.write((chunk.first_line + kept).tobytes())
-            indices.write((read + kept).tobytes())
             for side, raw in enumerate((chunk.sources, chunk.targets)[: len(texts)]):
                 content = [raw[place].encode("utf-8") for place in kept.tolist()]
                 texts[side].write(b"".join(content))
@@ -174,6 +173,6 @@ def open_store(folder: Path) -> Stored:
         ]
 
     source, target = both("ids", manifest["types"])
-    examples = Examples(*source, *target, mapped("lines", "<i8"), mapped("indices", "<i8"), release)
+    examples = Examples(*source, *target, mapped("lines", "<i8"), release)
     pairs = StoredPairs(*both("text", ("u1", "u1"))) if manifest["text"] else None
     return Stored(examples, CorpusFigures(**manifest["figures"]), pairs)

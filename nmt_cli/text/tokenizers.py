@@ -18,8 +18,6 @@ from nmt_cli.text.parallel import read_bytes, read_lines
 from nmt_cli.text.vocab import SPECIALS, UNK, Vocabulary
 
 SPACE_SIGN = "▁"  # U+2581
-TRAINING_LINES = 2_000_000
-"""Most lines that a tokenizer is learned from; of a larger corpus every second, third, … line is taken."""
 
 
 class Tokenizer(Protocol):
@@ -36,6 +34,7 @@ class Tokenizer(Protocol):
 
     def encode_lines(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
         """Return what `encode` gives for each line, on `threads` cores where the kind can use them."""
+        return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
         """Return the plain text of ids. Special ids other than unknown are left out; `prefix` stands for the first of them."""
@@ -66,7 +65,7 @@ class WordSettings:
     joined_after: str = ""
 
 
-class WordTokenizer:
+class WordTokenizer(Tokenizer):
     """Words between spaces, with marks split off as the settings say; decoding writes marks as the training text did."""
 
     kind: ClassVar[str] = "word"
@@ -111,10 +110,6 @@ class WordTokenizer:
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line."""
         return self.vocabulary.ids(self.split(line))
-
-    def encode_lines(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
-        """Return the ids of each line."""
-        return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
         """Return the words of ids with single spaces, and with marks written as the training text mostly did."""
@@ -176,7 +171,7 @@ class CharSettings:
 
 
 @dataclass
-class CharTokenizer:
+class CharTokenizer(Tokenizer):
     """Every character is a token; a space is shown as `▁`, and a `▁` in the text is read as a space."""
 
     kind: ClassVar[str] = "char"
@@ -205,10 +200,6 @@ class CharTokenizer:
     def encode(self, line: str) -> list[int]:
         """Return the ids of a raw line."""
         return self.vocabulary.ids(self.split(line))
-
-    def encode_lines(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
-        """Return the ids of each line."""
-        return [self.encode(line) for line in lines]
 
     def decode(self, ids: Sequence[int], *, prefix: Sequence[str] = ()) -> str:
         """Return the text of ids."""

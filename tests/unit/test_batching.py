@@ -21,7 +21,7 @@ def examples_of(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int
         return np.cumsum([len(sentence) for sentence in sentences]).astype(np.int64)
 
     lines = np.arange(101, 101 + len(sources), dtype=np.int64)
-    return Examples(flat(sources), ends(sources), flat(targets), ends(targets), lines, np.arange(len(sources)))
+    return Examples(flat(sources), ends(sources), flat(targets), ends(targets), lines)
 
 
 def corpus(count: int = 37) -> Examples:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from nmt_cli.errors import DataError
 from nmt_cli.text.examples import encode_examples
 from nmt_cli.text.parallel import Pair
-from nmt_cli.text.tokenizers import Tokenizer, train_tokenizer
+from nmt_cli.text.tokenizers import Tokenizer, WordSettings, WordTokenizer, train_tokenizer
 from nmt_cli.text.vocab import UNK
 
 
@@ -43,6 +46,20 @@ def test_validation_keeps_every_line(tokenizer: Tokenizer) -> None:
     assert examples.target_lengths.tolist() == [3, 2, 1, 1, 2, 1, 2]
     assert examples.source(3).tolist() == []
     assert figures.dropped == {}
+
+
+def test_tokenizing_keeps_to_the_cores_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Counted(WordTokenizer):
+        def encode_lines(self, lines: Sequence[str], *, threads: int = 1) -> list[list[int]]:
+            asked.append(threads)
+            return super().encode_lines(lines, threads=threads)
+
+    words = Counted.train(["a"], settings=WordSettings())
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 7}, raising=False)
+    encode_examples(pairs_of(("a", "a")), words, words)
+    assert asked == [3, 3]
 
 
 @pytest.mark.parametrize(

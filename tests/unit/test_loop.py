@@ -48,7 +48,7 @@ def _one_thread() -> Iterator[None]:
 def corpus() -> Examples:
     lengths = np.array([i % 3 + 1 for i in range(14)], dtype=np.int64)
     ids = (np.arange(lengths.sum()) % 5 + 4).astype(np.int32)
-    return Examples(ids, lengths.cumsum(), ids[::-1].copy(), lengths.cumsum(), np.arange(14), np.arange(14))
+    return Examples(ids, lengths.cumsum(), ids[::-1].copy(), lengths.cumsum(), np.arange(14))
 
 
 class Run:

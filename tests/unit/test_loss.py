@@ -174,7 +174,7 @@ def examples() -> Examples:
         return random.integers(4, size, sum(lengths)).astype(np.int32), np.cumsum(lengths).astype(np.int64)
 
     source, target = flat(SOURCE_LENGTHS, SOURCE_SIZE), flat(TARGET_LENGTHS, TARGET_SIZE)
-    return Examples(*source, *target, lines=np.arange(8), indices=np.arange(8))
+    return Examples(*source, *target, lines=np.arange(8))
 
 
 def build(kind: str) -> Seq2Seq:

@@ -122,13 +122,6 @@ def test_no_piece_of_a_foreign_model_breaks_a_line_or_passes_for_a_control_symbo
     assert "@@" in named.split("a @@ b")
 
 
-def test_pieces_of_a_large_corpus_are_learned_from_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With source lines before target lines, as a shared vocabulary has them, both sides are heard."""
-    monkeypatch.setattr("nmt_cli.text.pieces.TRAINING_LINES", 20)
-    tokenizer = learn("bpe", 8000, ["abc abd"] * 30 + ["xyz xyw"] * 30)
-    assert UNK not in tokenizer.encode("abc xyz")
-
-
 def test_a_foreign_model_keeps_our_ids() -> None:
     """A model of somebody else has its control symbols elsewhere; ours stay 0 to 3, and its pieces follow in order."""
     model = io.BytesIO()

@@ -17,7 +17,7 @@ from nmt_cli.training.read_ahead import ReadAhead
 def corpus() -> Examples:
     lengths = np.array([i % 4 + 1 for i in range(22)], dtype=np.int64)
     ids = (np.arange(lengths.sum()) % 9 + 4).astype(np.int32)
-    return Examples(ids, lengths.cumsum(), ids[::-1].copy(), lengths.cumsum(), np.arange(22), np.arange(22))
+    return Examples(ids, lengths.cumsum(), ids[::-1].copy(), lengths.cumsum(), np.arange(22))
 
 
 def resampled(epoch: int, batch: int, indices: NDArray[np.int64]) -> tuple[list[Ids], list[Ids]]:
