@@ -11,11 +11,12 @@ import gzip
 import hashlib
 import io
 import itertools
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from nmt_cli.errors import DataError
 
@@ -67,6 +68,24 @@ class FileRecord:
     path: str
     sha256: str
     lines: int
+
+
+class FileStamp(NamedTuple):
+    """What differs when a file was written to or replaced: its size in bytes, times of change in nanoseconds, and its inode."""
+
+    size: int
+    modified: int
+    changed: int
+    inode: int
+
+
+def file_stamp(path: str | Path) -> FileStamp | None:
+    """Return the stamp of a file; None where it cannot be looked at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return FileStamp(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ when it is whole, so that one that was left half-written is never read. All of i
     <key>/           ids, ends, line numbers, on request text; `store.json` says what they hold
     tokenizer-<key>/ tokenizers that were learned, named after a hash of the text and the settings
     …/sizes.json     written last: the size of each file beside it
-    files.json       hashes of large files, with the size and the time of change that they are good for
+    files.json       hashes of large files, with what tells that they are still those files
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ from typing import Any, Self, TypeVar
 from nmt_cli.errors import DataError, NmtError, disk_errors
 from nmt_cli.text.encoding import in_another_process
 from nmt_cli.text.examples import Filters, cores
-from nmt_cli.text.parallel import CHUNK_LINES, FileRecord, PairChunk, check_alignment, describe_file, stream_pairs
+from nmt_cli.text.parallel import (
+    CHUNK_LINES,
+    FileRecord,
+    FileStamp,
+    PairChunk,
+    check_alignment,
+    describe_file,
+    file_stamp,
+    stream_pairs,
+)
 from nmt_cli.text.store_files import Stored, open_store, with_repeats, write_store
 from nmt_cli.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_files
 
@@ -58,11 +67,13 @@ class TrainingText:
     Args:
         files: For each set either one .tsv path or a source path and a target path.
         records: What is known of each of these files.
+        stamps: What tells that they are still those files.
         max_pairs: Use only so many pairs, from the start.
     """
 
     files: tuple[tuple[str, ...], ...]
     records: tuple[tuple[FileRecord, ...], ...]
+    stamps: tuple[tuple[FileStamp | None, ...], ...]
     max_pairs: int | None = None
 
     @classmethod
@@ -80,6 +91,7 @@ class TrainingText:
             DataError: A file cannot be read, two files differ in length, or there is no pair.
         """
         sets = tuple(tuple(paths) for paths in files)
+        stamps = tuple(tuple(file_stamp(path) for path in paths) for paths in sets)  # before anything is read
         records = tuple(tuple(describe(path) for path in paths) for paths in sets)
         before = 0
         for described in records:
@@ -88,15 +100,28 @@ class TrainingText:
             before += described[0].lines
         if not before:
             raise DataError(f"{', '.join(sets[0])}: expected sentence pairs for train, but there is none")
-        return cls(sets, records, max_pairs)
+        return cls(sets, records, stamps, max_pairs)
 
     def __len__(self) -> int:
         lines = sum(records[0].lines for records in self.records)
         return lines if self.max_pairs is None else min(lines, self.max_pairs)
 
     def chunks(self) -> Iterator[PairChunk]:
-        """Read the pairs, some thousands at a time."""
-        return stream_pairs(self.files, max_pairs=self.max_pairs, size=CHUNK_LINES)
+        """Read the pairs, some thousands at a time.
+
+        Raises:
+            DataError: A file cannot be read as it should be, or has changed since it was described.
+        """
+        read = 0
+        for chunk in stream_pairs(self.files, max_pairs=self.max_pairs, size=CHUNK_LINES):
+            read += len(chunk)
+            if read > len(self):
+                break
+            yield chunk
+        described = [pair for sets in zip(self.files, self.stamps, strict=True) for pair in zip(*sets, strict=True)]
+        changed = [path for path, stamp in described if file_stamp(path) != stamp]
+        if changed or read != len(self):
+            raise DataError(f"{', '.join(changed or [path for path, _ in described])}: changed while it was read; run again")
 
     def identity(self) -> dict[str, Any]:
         """Return what makes this text what it is."""
@@ -127,18 +152,15 @@ class Store:
 
     def describe(self, path: str) -> FileRecord:
         """Return what is known of a file; a large one is read only when it has changed since it was last described."""
-        try:
-            found = os.stat(path)
-        except OSError:
+        stamp = file_stamp(path)
+        if stamp is None or stamp.size < LARGE_FILE:
             return describe_file(path)  # which says what is wrong
-        if found.st_size < LARGE_FILE:
-            return describe_file(path)
-        name, stamp = os.path.realpath(path), [found.st_size, found.st_mtime_ns]
+        name = os.path.realpath(path)
         known = self._known_files().get(name)
-        if known is not None and known["stamp"] == stamp:
+        if known is not None and known["stamp"] == list(stamp):
             return FileRecord(path, known["sha256"], known["lines"])
         record = describe_file(path)
-        if time.time() - found.st_mtime > SETTLED_SECONDS:
+        if time.time_ns() - stamp.changed > SETTLED_SECONDS * 1e9:
             entry = {"stamp": stamp, "sha256": record.sha256, "lines": record.lines}
             with contextlib.suppress(OSError):  # only a saving of time
                 self.root.mkdir(parents=True, exist_ok=True)

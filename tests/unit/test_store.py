@@ -425,6 +425,49 @@ def test_files_of_different_length_are_refused_before_any_work(files: list[list[
     assert len(TrainingText.describe([files[1], unlike], max_pairs=200)) == 200, "what is not read need not fit"
 
 
+def changes(path: Path, how: str) -> None:
+    """Change a table of 5 lines while somebody reads it."""
+    if how == "grown":
+        with open(path, "a", encoding="utf-8") as stream:
+            stream.write("x y\tz\n" * 200)
+    elif how == "cut short":
+        path.write_text("un\tdeux\n", encoding="utf-8")
+    elif how == "other words":
+        path.write_text(path.read_text(encoding="utf-8").replace("un", "le"), encoding="utf-8")
+    elif how == "replaced":
+        content, times = path.read_text(encoding="utf-8"), os.stat(path)
+        (path.parent / "new").write_text(content.replace("un", "le"), encoding="utf-8")
+        os.replace(path.parent / "new", path)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    else:
+        path.unlink()
+
+
+@pytest.mark.parametrize("filters", [Filters(), Filters(drop_duplicates=True)])
+@pytest.mark.parametrize("how", ["grown", "cut short", "other words", "replaced", "removed"])
+def test_a_corpus_that_changes_before_it_is_read_is_not_kept(how: str, filters: Filters, tmp_path: Path) -> None:
+    table, words = tmp_path / "a.tsv", train_tokenizer("word", ["un deux"])
+    table.write_text("un\tdeux\n" * 5, encoding="utf-8")
+    text = TrainingText.describe([[str(table)]], max_pairs=None)
+    time.sleep(0.02)  # a tick of the clock of files
+    changes(table, how)
+    expected = r"a\.tsv: cannot read" if how == "removed" else r"a\.tsv: changed while it was read; run again"
+    with pytest.raises(DataError, match=expected):
+        Store(tmp_path / "s").examples(text, (words, words), filters)
+    with pytest.raises(DataError, match=expected):
+        Store(tmp_path / "s").tokenizers(text, partial(train_tokenizer, "word"), {}, shared=True)
+    assert not (tmp_path / "s").exists()
+
+
+def test_what_grows_beyond_max_pairs_while_it_is_read_is_not_kept_either(tmp_path: Path) -> None:
+    table, words = tmp_path / "a.tsv", train_tokenizer("word", ["un deux"])
+    table.write_text("un\tdeux\n" * 200, encoding="utf-8")
+    text = TrainingText.describe([[str(table)]], max_pairs=150)
+    with pytest.raises(DataError, match="changed while it was read; run again"):
+        Store(tmp_path / "s").examples(text, (words, words), Filters(), on_progress=lambda _: changes(table, "grown"))
+    assert not (tmp_path / "s").exists()
+
+
 # -- tokenizers --------------------------------------------------------------------------------------------------------
 
 
@@ -510,14 +553,17 @@ def test_a_large_file_is_hashed_once_until_it_changes(
     store.describe(path)
     store.describe(path)
     assert len(read) == 4, "and so is one that was changed a moment ago"
-    os.utime(path, (time.time() - 60, time.time() - 60))
+    monkeypatch.setattr(nmt_cli.text.store, "SETTLED_SECONDS", -1)
     expected = store.describe(path)
     assert (store.describe(path), len(read)) == (expected, 5)
     assert expected == describe_file(path)
+    time.sleep(0.02)  # a tick of the clock of files
+    times = os.stat(path)
     content = Path(path).read_text(encoding="utf-8")
     Path(path).write_text(content.replace("le", "la"), encoding="utf-8")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as `rsync --times` and the like do
+    assert os.stat(path).st_size == times.st_size
     assert store.describe(path) == describe_file(path) != expected
     (tmp_path / "s" / "files.json").write_text("[]", encoding="utf-8")
-    os.utime(path, (time.time() - 60, time.time() - 60))
     assert store.describe(path) == describe_file(path), "a damaged note is written anew"
     assert list(json.loads((tmp_path / "s" / "files.json").read_text(encoding="utf-8"))) == [path]
