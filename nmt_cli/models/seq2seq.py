@@ -63,25 +63,77 @@ class RecurrentEncoder(Encoder):
 
     def forward(self, source_ids: Tensor, source_visible: Tensor, *, want_weights: bool = False) -> Encoded:
         """Encode; padding is not read, and the final state is that of the last real token. There are no weights to give."""
-        lengths = source_visible.sum(dim=1).clamp(min=1).cpu()  # packing refuses empty sentences; their memory stays hidden
+        lengths = source_visible.sum(dim=1).clamp(min=1)  # packing refuses empty sentences; their memory stays hidden
         states = self.embedding_dropout(self.embedding(source_ids))  # (B, S) -> (B, S, E)
+        layers = [cast(nn.RNNBase, layer) for layer in self.layers]
+        if states.device.type == "cuda" and layers[0].mode == "GRU":  # packing would wait for the lengths
+            states, finals = self._read_all_padded(layers, states, lengths)
+        else:
+            with _full_precision_on_cpu(states):
+                states, finals = self._read_all_packed(layers, states, lengths.cpu())
+        final = [tuple(_join_directions(part) for part in layer) for layer in finals]
+        return Encoded(states, source_visible, tuple(torch.stack(parts) for parts in zip(*final, strict=True)))
+
+    def _read_all_packed(
+        self, layers: Sequence[nn.RNNBase], states: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, list[LayerState]]:
+        """Return the top layer's states `(B, S, D)`, and the final ones of each layer, `(directions, B, H)`."""
         packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
+        # torch's own layers take the gradients of their weights step by step
+        order = Order.of(packed, lengths) if torch.is_grad_enabled() and states.device.type == "cpu" else None
         finals: list[LayerState] = []
-        with _full_precision_on_cpu(states):
-            # torch's own layers take the gradients of their weights step by step
-            order = Order.of(packed, lengths) if torch.is_grad_enabled() and states.device.type == "cpu" else None
-            for index, layer in enumerate(self.layers):
-                if index:
-                    packed = packed._replace(data=self.dropout(packed.data))
-                packed, final = layer(packed) if order is None else read_packed(cast(nn.RNNBase, layer), packed, order)
-                finals.append(tuple(_join_directions(part) for part in (final if isinstance(final, tuple) else (final,))))
-        states, _ = pad_packed_sequence(packed, batch_first=True, total_length=source_ids.shape[1])
-        return Encoded(states, source_visible, tuple(torch.stack(parts) for parts in zip(*finals, strict=True)))
+        for index, layer in enumerate(layers):
+            if index:
+                packed = packed._replace(data=self.dropout(packed.data))
+            packed, final = layer(packed) if order is None else read_packed(layer, packed, order)
+            finals.append(final if isinstance(final, tuple) else (final,))
+        return pad_packed_sequence(packed, batch_first=True, total_length=states.shape[1])[0], finals
+
+    def _read_all_padded(
+        self, layers: Sequence[nn.RNNBase], states: Tensor, lengths: Tensor
+    ) -> tuple[Tensor, list[LayerState]]:
+        """Do the same without packing, for layers of GRU."""
+        finals: list[LayerState] = []
+        for index, layer in enumerate(layers):
+            states, final = read_padded(layer, self.dropout(states) if index else states, lengths)
+            finals.append(final)
+        return states, finals
+
+
+def read_padded(layer: nn.RNNBase, states: Tensor, lengths: Tensor) -> tuple[Tensor, LayerState]:
+    """Do what a `torch.nn.GRU` of one layer does with packed sentences, without packing, which needs the lengths at hand.
+
+    Padding comes last, so that it reaches no state of a real token; the backward direction reads each sentence from its end.
+
+    Args:
+        layer: One layer of GRU, one-way or two-way.
+        states: `(B, S, E)`.
+        lengths: Tokens of each sentence, `(B,)` int64, on the same device.
+
+    Returns:
+        States `(B, S, directions x H)`, zero at padding, and the final ones, `(directions, B, H)`.
+    """
+    positions = torch.arange(states.shape[1], device=states.device)
+    last = lengths.unsqueeze(1) - 1  # (B, 1)
+    mirrored = torch.where(positions <= last, last - positions, positions)  # (B, S)
+
+    def turned(x: Tensor) -> Tensor:
+        return x.gather(1, mirrored.unsqueeze(2).expand_as(x))
+
+    read: list[Tensor] = []
+    for suffix in ("", "_reverse") if layer.bidirectional else ("",):
+        weights = [getattr(layer, f"{name}_l0{suffix}") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        zero = states.new_zeros(1, len(states), layer.hidden_size)
+        inputs = turned(states) if suffix else states
+        read.append(torch.gru(inputs, zero, weights, True, 1, 0.0, layer.training, False, True)[0])
+    final = torch.stack([x.gather(1, last.unsqueeze(2).expand(-1, 1, x.shape[2])).squeeze(1) for x in read])
+    joined = torch.cat([read[0], *(turned(x) for x in read[1:])], dim=2)
+    return joined * (positions <= last).unsqueeze(2), (final,)
 
 
 @dataclass(frozen=True)
 class Order:
-    """Where the tokens of B packed sentences lie, which are sorted, the longest first.
+    """Where the tokens of B packed sentences lie, which are sorted, the longest first. For sentences on a CPU.
 
     Args:
         counts: Sentences at each step.

@@ -14,7 +14,7 @@ from nmt_cli.config import Seq2SeqConfig
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.recurrence import CELLS, Factors, Layer, Reading, write
 from nmt_cli.models.repeated import RepeatedProduct
-from nmt_cli.models.seq2seq import Order, read_packed
+from nmt_cli.models.seq2seq import Order, read_packed, read_padded
 from nmt_cli.runs.build import build_model
 
 KINDS = pytest.mark.parametrize("cell", ["gru", "lstm"])
@@ -88,6 +88,22 @@ def test_reading_equals_torchs_own_layers(cell: str, *, bidirectional: bool) -> 
     assert len(results[0]) == len(results[1])
     for theirs, ours in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("bidirectional", [False, True], ids=["one-way", "two-way"])
+def test_reading_without_packing_equals_torchs_own_layers(*, bidirectional: bool) -> None:
+    torch.manual_seed(3)
+    layer = nn.GRU(5, 7, batch_first=True, bidirectional=bidirectional).double()
+    x, lengths = normal(4, 6, 5), torch.tensor([2, 6, 1, 4])
+    packed, theirs = layer(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+    expected = pad_packed_sequence(packed, batch_first=True, total_length=6)[0], theirs
+    states, (final,) = read_padded(layer, x, lengths)
+    results = [
+        (padded, last, *torch.autograd.grad((padded * padded.sin()).sum() + (last**2).sum(), [x, *layer.parameters()]))
+        for padded, last in (expected, (states, final))
+    ]
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(other, one)
 
 
 @KINDS
