@@ -17,14 +17,13 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from nmt_cli.errors import DataError, NmtError, disk_errors
+from nmt_cli.errors import DataError, NmtError, RunError, disk_errors
 from nmt_cli.text.encoding import in_another_process
 from nmt_cli.text.examples import Filters, cores
 from nmt_cli.text.parallel import (
@@ -133,6 +132,7 @@ class Store:
 
     Args:
         root: The folder, existing or not.
+        others: Folders of other stores, existing or not: what is in them is used, and nothing is written there.
         on_message: Told what takes long and what was found damaged.
         processes: Processes that tokenise a large corpus; None: as many as there are cores.
     """
@@ -141,10 +141,12 @@ class Store:
         self,
         root: Path,
         *,
+        others: Sequence[Path] = (),
         on_message: Callable[[str], None] = _silent,
         processes: int | None = None,
     ) -> None:
         self.root = root
+        self._others = tuple(others)
         self._on_message = on_message
         self._processes = processes or cores()
 
@@ -156,29 +158,25 @@ class Store:
         if stamp is None or stamp.size < LARGE_FILE:
             return describe_file(path)  # which says what is wrong
         name = os.path.realpath(path)
-        known = self._known_files().get(name)
-        if known is not None and known["stamp"] == list(stamp):
-            return FileRecord(path, known["sha256"], known["lines"])
+        for place in (self.root, *self._others):
+            known = _known_files(place).get(name)
+            if known is not None and known["stamp"] == list(stamp):
+                return FileRecord(path, known["sha256"], known["lines"])
         record = describe_file(path)
         if time.time_ns() - stamp.changed > SETTLED_SECONDS * 1e9:
             entry = {"stamp": stamp, "sha256": record.sha256, "lines": record.lines}
             with contextlib.suppress(OSError):  # only a saving of time
                 self.root.mkdir(parents=True, exist_ok=True)
-                self._replace("files.json", json.dumps({**self._known_files(), name: entry}, indent=2))
+                self._replace("files.json", json.dumps({**_known_files(self.root), name: entry}, indent=2))
         return record
 
-    def _known_files(self) -> dict[str, Any]:
-        try:
-            known = json.loads((self.root / "files.json").read_text(encoding="utf-8"))
-            return {name: entry for name, entry in known.items() if set(entry) == {"stamp", "sha256", "lines"}}
-        except (OSError, ValueError, AttributeError, TypeError):
-            return {}
-
     def _replace(self, name: str, content: str) -> None:
-        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=self.root)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(content)
-        os.replace(temporary, self.root / name)
+        part = self.root / f".{name}.{os.getpid()}.part"  # with the permissions that other users of the folder need
+        try:
+            part.write_text(content, encoding="utf-8")
+            os.replace(part, self.root / name)
+        finally:
+            part.unlink(missing_ok=True)
 
     # -- tokenizers ----------------------------------------------------------------------------------------------------
 
@@ -212,7 +210,8 @@ class Store:
                 learned = in_another_process(learn_tokenizers, text, learn, shared=shared)
             for stem, tokenizer in zip(stems, learned, strict=True):
                 for name, content in tokenizer_files(tokenizer, stem).items():
-                    (folder / name).write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+                    with disk_errors(folder):
+                        (folder / name).write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
 
         found = self._found_or_made(f"tokenizer-{key}", read, write)
         return found[0], found[-1]
@@ -267,46 +266,37 @@ class Store:
     def _found_or_made(self, name: str, read: Callable[[Path], Made], write: Callable[[Path], None]) -> Made:
         """Return what `read` makes of a folder, which `write` fills first if need be. Only one process at a time writes it."""
         path, part = self.root / name, self.root / f".{name}.part"
-        with contextlib.suppress(FileNotFoundError):
-            return self._checked(path, read)
+        with contextlib.suppress(_DamagedError):  # told below: another process may be making it again
+            if (found := _kept(path, read)) is not None:
+                self._remove_leftovers()
+                return found
+        for other in self._others:
+            with contextlib.suppress(_DamagedError, RunError):  # what cannot be read there is made here
+                if (found := _kept(other / name, read)) is not None:
+                    return found
         try:
-            with self._locked(name), disk_errors(path):
-                with contextlib.suppress(FileNotFoundError):  # another process has made it meanwhile
-                    return self._checked(path, read)
-                self._remove_leftovers(part)
-                part.mkdir()
+            with self._locked(name):
                 try:
+                    if (found := _kept(path, read)) is not None:  # another process has made it meanwhile
+                        return found
+                except _DamagedError as error:
+                    what = f"expected what an earlier run kept here, but it is damaged ({error})"
+                    self._on_message(f"{path}: {what}; it is made again")
+                self._remove_leftovers()
+                try:
+                    with disk_errors(path):
+                        shutil.rmtree(part, ignore_errors=True)
+                        part.mkdir()
                     write(part)
-                    sizes = {file.name: file.stat().st_size for file in part.iterdir()}
-                    (part / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
-                    for file in (*part.iterdir(), part):
-                        _fsync(file)
-                    shutil.rmtree(path, ignore_errors=True)
-                    os.replace(part, path)
+                    with disk_errors(path):
+                        _finish(part, path)
                 finally:
                     shutil.rmtree(part, ignore_errors=True)
-                return read(path)
+                with _reading(path):
+                    return read(path)
         finally:
             with contextlib.suppress(OSError):
                 self.root.rmdir()  # where nothing came of it, no trace is left
-
-    def _checked(self, path: Path, read: Callable[[Path], Made]) -> Made:
-        """Return what `read` makes of a whole folder.
-
-        Raises:
-            FileNotFoundError: It is not there, or it is damaged, which is told.
-        """
-        if not path.is_dir():
-            raise FileNotFoundError(path)
-        try:
-            sizes = json.loads((path / SIZES).read_text(encoding="utf-8"))
-            for name, size in sizes.items():
-                if (found := (path / name).stat().st_size) != size:
-                    raise ValueError(f"{name} has {found:,} bytes instead of {size:,}")
-            return read(path)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, NmtError) as error:
-            self._on_message(f"{path}: expected what an earlier run kept here, but it is damaged ({error}); it is made again")
-            raise FileNotFoundError(path) from None
 
     @contextlib.contextmanager
     def _locked(self, name: str) -> Iterator[None]:
@@ -331,15 +321,70 @@ class Store:
             finally:
                 path.unlink(missing_ok=True)
 
-    def _remove_leftovers(self, ours: Path) -> None:
-        """Remove what was left half-written by processes that were killed: at our place, and where nobody holds the lock."""
-        shutil.rmtree(ours, ignore_errors=True)
-        for part in self.root.glob(".*.part"):
-            lock = part.with_suffix(".lock")
+    def _remove_leftovers(self) -> None:
+        """Remove what processes that were killed have left, where nobody holds the lock."""
+        for name in {path.stem for kind in ("part", "lock") for path in self.root.glob(f".*.{kind}")}:
+            part, lock = self.root / f"{name}.part", self.root / f"{name}.lock"
             with contextlib.suppress(OSError), open(lock, "a") as stream:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(part, ignore_errors=True)
+                if part.is_dir():
+                    shutil.rmtree(part, ignore_errors=True)
+                else:
+                    part.unlink(missing_ok=True)
                 lock.unlink(missing_ok=True)
+
+
+class _DamagedError(Exception):
+    """What was kept is not whole."""
+
+
+def _kept(path: Path, read: Callable[[Path], Made]) -> Made | None:
+    """Return what `read` makes of a folder that was kept; None: there is none.
+
+    Raises:
+        _DamagedError: A file in it is missing, has another size, or is not as it was written.
+        RunError: It cannot be read for a reason that says nothing about it.
+    """
+    with _reading(path):
+        if not path.is_dir():
+            return None
+        try:
+            sizes = json.loads((path / SIZES).read_text(encoding="utf-8"))
+            for name, size in sizes.items():
+                with open(path / name, "rb") as stream:  # so that a file that may not be read is not taken for a damaged one
+                    found = os.fstat(stream.fileno()).st_size
+                if found != size:
+                    raise ValueError(f"{name} has {found:,} bytes instead of {size:,}")
+            return read(path)
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError, NmtError) as error:
+            raise _DamagedError(error) from None
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = f"cannot read what was kept here: {error.strerror or error}"
+        raise RunError(f"{path}: {why}; put that right and run again, or remove this folder: it is made anew then") from None
+
+
+def _finish(part: Path, path: Path) -> None:
+    """Give a folder that is whole its name."""
+    sizes = {file.name: file.stat().st_size for file in part.iterdir()}
+    (part / SIZES).write_text(json.dumps(sizes), encoding="utf-8")
+    for file in (*part.iterdir(), part):
+        _fsync(file)
+    shutil.rmtree(path, ignore_errors=True)
+    os.replace(part, path)
+
+
+def _known_files(root: Path) -> dict[str, Any]:
+    try:
+        known = json.loads((root / "files.json").read_text(encoding="utf-8"))
+        return {name: entry for name, entry in known.items() if set(entry) == {"stamp", "sha256", "lines"}}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
 
 
 # -- learning ----------------------------------------------------------------------------------------------------------

@@ -10,11 +10,12 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nmt_cli.errors import disk_errors
 from nmt_cli.text.encoding import Task, encoded_chunks
 from nmt_cli.text.examples import CorpusFigures, Examples, FigureCount, Filters, pair_digests, repeats
 from nmt_cli.text.parallel import PairChunk
@@ -69,18 +70,26 @@ def with_repeats(read: Callable[[], Iterator[PairChunk]], pairs: int, folder: Pa
         read: Reads the text from its start.
         pairs: Number of its pairs.
         folder: Where digests are kept meanwhile: 24 bytes a pair.
+
+    Raises:
+        ResourceError: The disk is full.
+        RunError: They cannot be written for another reason.
     """
     repeated, done = np.zeros(pairs, dtype=np.bool_), 0
-    with tempfile.TemporaryDirectory(dir=folder) as place, contextlib.ExitStack() as files:
-        parts = [files.enter_context(open(Path(place) / str(part), "w+b")) for part in range(DIGEST_PARTS)]
+    with contextlib.ExitStack() as files:
+        with disk_errors(folder):
+            place = Path(files.enter_context(tempfile.TemporaryDirectory(dir=folder)))
+        parts = [files.enter_context(_output(place / str(part), "w+b")) for part in range(DIGEST_PARTS)]
         for chunk in read():
             digests = pair_digests(chunk.sources, chunk.targets)
             rows = np.column_stack((digests, np.arange(done, done + len(chunk), dtype=np.uint64)))
-            for part, stream in enumerate(parts):  # equal pairs come into the same part
-                stream.write(rows[digests[:, 0] % DIGEST_PARTS == part].tobytes())
+            with disk_errors(folder):
+                for part, stream in enumerate(parts):  # equal pairs come into the same part
+                    stream.write(rows[digests[:, 0] % DIGEST_PARTS == part].tobytes())
             done += len(chunk)
         for stream in parts:
-            stream.seek(0)
+            with disk_errors(folder):  # what is not yet written is written now
+                stream.seek(0)
             rows = np.frombuffer(stream.read(), dtype=np.uint64).reshape(-1, 3)
             repeated[rows[:, 2]] = repeats(rows[:, :2])
     done = 0
@@ -103,14 +112,15 @@ def write_store(
 
     Raises:
         DataError: The text cannot be read as it should be, or no pair is left.
-        ResourceError: A process was killed.
+        ResourceError: A process was killed, or the disk is full.
+        RunError: A file cannot be written for another reason.
     """
     types = ["<u2" if len(tokenizer.vocabulary) <= NARROW_SIZE else "<i4" for tokenizer in tokenizers]
     count, read, file = FigureCount(filters), 0, "the corpus"
     with contextlib.ExitStack() as files:
 
         def opened(name: str) -> BinaryIO:
-            return files.enter_context(open(folder / name, "wb", buffering=1 << 20))
+            return files.enter_context(_output(folder / name, "wb", buffering=1 << 20))
 
         ids, ends = [opened(f"{side}.ids") for side in SIDES], [_Ends(opened(f"{side}.ids.ends")) for side in SIDES]
         lines = opened("lines")
@@ -119,19 +129,32 @@ def write_store(
         for chunk, encoded in encoded_chunks(tasks, tokenizers, filters, processes=processes):
             file = file if read else chunk.file
             kept = np.flatnonzero(encoded.reasons == 0)
-            for side, (values, lengths) in enumerate(encoded.sides):
-                ids[side].write(values.astype(types[side]).tobytes())
-                ends[side].write(lengths)
-            lines.write((chunk.first_line + kept).tobytes())
-            for side, raw in enumerate((chunk.sources, chunk.targets)[: len(texts)]):
-                content = [raw[place].encode("utf-8") for place in kept.tolist()]
-                texts[side].write(b"".join(content))
-                text_ends[side].write(np.array([len(line) for line in content], dtype=np.int64))
+            with disk_errors(folder):
+                for side, (values, lengths) in enumerate(encoded.sides):
+                    ids[side].write(values.astype(types[side]).tobytes())
+                    ends[side].write(lengths)
+                lines.write((chunk.first_line + kept).tobytes())
+                for side, raw in enumerate((chunk.sources, chunk.targets)[: len(texts)]):
+                    content = [raw[place].encode("utf-8") for place in kept.tolist()]
+                    texts[side].write(b"".join(content))
+                    text_ends[side].write(np.array([len(line) for line in content], dtype=np.int64))
             count.add(encoded)
             read += len(chunk)
             on_progress(len(chunk))
     manifest = {"types": types, "text": keep_text, "figures": asdict(count.figures(file))}
-    (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=2), encoding="utf-8")
+    with disk_errors(folder):
+        (folder / MANIFEST).write_text(json.dumps(manifest, ensure_ascii=False, indent=2), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _output(path: Path, mode: Literal["wb", "w+b"], *, buffering: int = -1) -> Iterator[BinaryIO]:
+    with disk_errors(path.parent):
+        stream = open(path, mode, buffering=buffering)  # noqa: SIM115 - closed below
+    try:
+        yield stream
+    finally:
+        with disk_errors(path.parent):
+            stream.close()
 
 
 class _Ends:

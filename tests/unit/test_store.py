@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import gzip
 import json
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -21,7 +25,7 @@ import numpy as np
 import pytest
 
 import nmt_cli.text.store
-from nmt_cli.errors import DataError, ResourceError
+from nmt_cli.errors import DataError, ResourceError, RunError
 from nmt_cli.text import encoding
 from nmt_cli.text.examples import Encoded, Examples, Filters, encode_examples, encode_pairs
 from nmt_cli.text.parallel import FileRecord, Pair, describe_file, read_pairs
@@ -262,8 +266,10 @@ def test_a_damaged_store_is_made_again_and_this_is_told(
     again = Store(tmp_path / "s", on_message=told.append).examples(text, tokenizers, Filters())
     assert_same(again.examples, expected)
     assert sum(encoded_pairs) == 1000
-    assert told, "it says so"
-    assert all(str(folder) in line and "damaged" in line and "made again" in line for line in told)
+    (line,) = told
+    assert str(folder) in line
+    assert "damaged" in line
+    assert "made again" in line
     told.clear()
     Store(tmp_path / "s", on_message=told.append).examples(text, tokenizers, Filters())
     assert (sum(encoded_pairs), told) == (1000, [])
@@ -367,6 +373,22 @@ def test_leftovers_of_another_text_are_removed_too_unless_it_is_being_written(
     assert not list((tmp_path / "s").glob(".*"))
 
 
+def test_leftovers_are_removed_where_all_is_there_already(files: list[list[str]], text: TrainingText, tmp_path: Path) -> None:
+    tokenizers, root = learned("word", files), tmp_path / "s"
+    Store(root).examples(text, tokenizers, Filters())
+    (whole,) = root.iterdir()
+    (root / ".one.part").mkdir()
+    (root / ".one.part" / "lines").write_text("", encoding="utf-8")
+    for name in (".one.lock", ".two.lock", ".files.json.7.part", ".three.lock"):
+        (root / name).write_text("", encoding="utf-8")
+    with open(root / ".three.lock", "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        Store(root).examples(text, tokenizers, Filters())
+        assert set(root.iterdir()) == {whole, root / ".three.lock"}, "what is being made stays"
+    Store(root).examples(text, tokenizers, Filters())
+    assert set(root.iterdir()) == {whole}
+
+
 def test_two_processes_do_the_work_once(halfway: Callable[[int], tuple[subprocess.Popen[str], str]], tmp_path: Path) -> None:
     writer, corpus = halfway(1)
     words = train_tokenizer("word", ["le chat dort"])
@@ -465,6 +487,55 @@ def test_what_grows_beyond_max_pairs_while_it_is_read_is_not_kept_either(tmp_pat
     text = TrainingText.describe([[str(table)]], max_pairs=150)
     with pytest.raises(DataError, match="changed while it was read; run again"):
         Store(tmp_path / "s").examples(text, (words, words), Filters(), on_progress=lambda _: changes(table, "grown"))
+    assert not (tmp_path / "s").exists()
+
+
+@contextlib.contextmanager
+def limited(kind: int, limit: int) -> Iterator[None]:
+    """Set a limit of this process meanwhile."""
+    before = resource.getrlimit(kind)
+    resource.setrlimit(kind, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(kind, before)
+
+
+@pytest.mark.parametrize("more", [0, 3])
+def test_a_store_that_cannot_be_read_just_now_is_neither_damaged_nor_removed(
+    more: int, files: list[list[str]], text: TrainingText, tmp_path: Path, encoded_pairs: list[int]
+) -> None:
+    tokenizers, told = learned("word", files), list[str]()
+    store = Store(tmp_path / "s", on_message=told.append)
+    first = store.examples(text, tokenizers, Filters())
+    (folder,) = (tmp_path / "s").iterdir()
+    unused = os.dup(0)
+    os.close(unused)
+    with (
+        limited(resource.RLIMIT_NOFILE, unused + more),
+        pytest.raises(RunError, match=rf"{folder}: cannot read what was kept here: Too many open files; .* run again"),
+    ):
+        store.examples(text, tokenizers, Filters())
+    assert_same(store.examples(text, tokenizers, Filters()).examples, first.examples)
+    assert (sum(encoded_pairs), told) == (500, [])
+
+
+@pytest.mark.parametrize("filters", [Filters(), Filters(drop_duplicates=True)])
+def test_a_full_disk_is_a_message_and_nothing_is_left(
+    filters: Filters, files: list[list[str]], text: TrainingText, tmp_path: Path
+) -> None:
+    tokenizers = learned("word", files)
+    with limited(resource.RLIMIT_FSIZE, 200), pytest.raises(ResourceError, match="cannot write: no space left"):
+        Store(tmp_path / "s").examples(text, tokenizers, filters)
+    assert not (tmp_path / "s").exists()
+
+
+def test_what_fails_beside_writing_does_not_pass_for_it(files: list[list[str]], text: TrainingText, tmp_path: Path) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        Store(tmp_path / "s").examples(text, learned("word", files), Filters(), on_progress=fail)
     assert not (tmp_path / "s").exists()
 
 
@@ -567,3 +638,48 @@ def test_a_large_file_is_hashed_once_until_it_changes(
     (tmp_path / "s" / "files.json").write_text("[]", encoding="utf-8")
     assert store.describe(path) == describe_file(path), "a damaged note is written anew"
     assert list(json.loads((tmp_path / "s" / "files.json").read_text(encoding="utf-8"))) == [path]
+
+
+def test_hashes_can_be_read_by_others_and_a_full_disk_leaves_no_part_of_them(
+    files: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nmt_cli.text.store, "LARGE_FILE", 1)
+    monkeypatch.setattr(nmt_cli.text.store, "SETTLED_SECONDS", -1)
+    store, path = Store(tmp_path / "s"), files[1][0]
+    with limited(resource.RLIMIT_FSIZE, 20):
+        assert store.describe(path) == describe_file(path)
+    assert list((tmp_path / "s").iterdir()) == []
+    mask = os.umask(0o002)
+    try:
+        store.describe(path)
+    finally:
+        os.umask(mask)
+    (kept,) = (tmp_path / "s").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o664
+
+
+# -- other stores ------------------------------------------------------------------------------------------------------
+
+
+def test_what_another_store_holds_is_used_and_nothing_is_written_there(
+    files: list[list[str]], text: TrainingText, tmp_path: Path, encoded_pairs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nmt_cli.text.store, "LARGE_FILE", 1)
+    monkeypatch.setattr(nmt_cli.text.store, "SETTLED_SECONDS", -1)
+    tokenizers, there = learned("word", files), Store(tmp_path / "there")
+    first, record = there.examples(text, tokenizers, Filters()), there.describe(files[1][0])
+    (tmp_path / "there" / ".killed.part").mkdir()
+    before = {each: each.stat().st_mtime_ns for each in (tmp_path / "there").rglob("*")}
+    here = Store(tmp_path / "here", others=[tmp_path / "none", tmp_path / "there"])
+    assert_same(here.examples(text, tokenizers, Filters()).examples, first.examples)
+    monkeypatch.setattr(nmt_cli.text.store, "describe_file", None)  # nothing is read again
+    assert here.describe(files[1][0]) == record
+    assert (sum(encoded_pairs), (tmp_path / "here").exists()) == (500, False)
+    here.examples(text, tokenizers, STRICT)
+    assert sum(encoded_pairs) == 1000
+    assert len(list((tmp_path / "here").iterdir())) == 1
+    (folder,) = (each.parent for each in (tmp_path / "there").glob(f"*/{MANIFEST}"))
+    assert {each: each.stat().st_mtime_ns for each in (tmp_path / "there").rglob("*")} == before
+    damage(folder, "missing")
+    assert_same(here.examples(text, tokenizers, Filters()).examples, encode_examples(read_pairs(files), *tokenizers)[0])
+    assert not (folder / "lines").exists()
