@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from nmt_cli.cli.info import describe_model
 from nmt_cli.config import Config, Corpus
 from nmt_cli.config_file import dump_config
 from nmt_cli.devices import describe_device
-from nmt_cli.errors import ConfigError, DataError
+from nmt_cli.errors import ConfigError, DataError, RunError
 from nmt_cli.models.dropout import RandomSource
 from nmt_cli.models.interface import Seq2Seq, count_parameters
 from nmt_cli.runs.build import build_model
+from nmt_cli.runs.folder import STORE
 from nmt_cli.text.batching import BatchSampler
 from nmt_cli.text.examples import CorpusFigures, Examples, Filters
 from nmt_cli.text.parallel import FileRecord, Pair, describe_file, read_pairs
@@ -64,7 +66,33 @@ class Prepared:
 
 def store_folder(run: Path) -> Path:
     """Return where the training text of a run is kept as ids: beside the run, where other runs find it too."""
-    return run.absolute().parent / ".store"
+    return run.absolute().parent / STORE
+
+
+def open_store(run: Path, on_message: Callable[[str], None]) -> Store:
+    """Return the store beside a run, or one inside it where nothing can be written beside it; both are read.
+
+    Args:
+        run: The run folder, existing or not.
+        on_message: Told what takes long and what was found damaged.
+
+    Raises:
+        RunError: Neither can be written.
+    """
+    beside, inside = store_folder(run), run.absolute() / STORE
+    for place, other in ((beside, inside), (inside, beside)):
+        if _can_write(place):
+            return Store(place, others=[other], on_message=on_message)
+    raise RunError(
+        f"{run}: expected a run folder that can be written, or made where it is not there, but it cannot; change its "
+        "permissions, or choose another --run-dir"
+    )
+
+
+def _can_write(folder: Path) -> bool:
+    """Return whether files can be made in a folder, which is made first where it is not there."""
+    existing = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def read_corpora(config: Config, store: Store) -> Corpora:
@@ -213,11 +241,20 @@ def corpus_table(prepared: Prepared) -> str:
     return "\n".join([text, *(f"dropped {count:,} pairs: {rule}" for rule, count in figures.dropped.items())])
 
 
-def dry_run(config: Config, run: Path, device: torch.device, precision: torch.dtype) -> str:
-    """Return what `dry_run_text` gives. Nothing is written, but for ids into the folder of stores where there is one."""
+def dry_run(
+    config: Config, run: Path, device: torch.device, precision: torch.dtype, *, on_message: Callable[[str], None]
+) -> str:
+    """Return what `dry_run_text` gives. What the stores of the run hold is read; what they lack is written elsewhere.
+
+    Args:
+        config: The config.
+        run: The run folder, existing or not.
+        device: Where the model goes.
+        precision: What it would be trained in.
+        on_message: Told what takes long.
+    """
     with tempfile.TemporaryDirectory() as place:
-        found = store_folder(run)
-        store = Store(found if found.is_dir() else Path(place) / "store")
+        store = Store(Path(place) / STORE, others=[store_folder(run), run.absolute() / STORE], on_message=on_message)
         return dry_run_text(prepare(config, read_corpora(config, store), None, device, precision, store=store))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from nmt_cli.cli.console import Messages, duration, print_data
 from nmt_cli.cli.info import describe_model
-from nmt_cli.cli.prepare import Corpora, Prepared, corpus_table, dry_run, make_sampler, prepare, read_corpora, store_folder
+from nmt_cli.cli.prepare import Corpora, Prepared, corpus_table, dry_run, make_sampler, open_store, prepare, read_corpora
 from nmt_cli.cli.train_hooks import Display, Validation, stop_signals, validations_table
 from nmt_cli.cli.train_report import finished_text, provenance, report_tests
 from nmt_cli.config import Files
@@ -24,7 +24,6 @@ from nmt_cli.models.interface import count_parameters
 from nmt_cli.runs.folder import RunFolder, write_atomically
 from nmt_cli.text.examples import encode_examples
 from nmt_cli.text.parallel import read_bytes
-from nmt_cli.text.store import Store
 from nmt_cli.training.checkpoint import Progress, TrainingState, read_training_state
 from nmt_cli.training.loop import Trainer, build_optimizer
 
@@ -64,14 +63,14 @@ def run_train(loaded: LoadedConfig, options: TrainOptions) -> None:
     prepare_device(device)
     messages = Messages()
     if options.dry_run:
-        print_data(dry_run(loaded.config, folder.path, device, precision))
+        print_data(dry_run(loaded.config, folder.path, device, precision, on_message=messages.info))
         return
     check_options(folder, options)
     show_only = not options.resume and not options.overwrite
     if show_only and is_finished(folder) and not changed_keys(folder, loaded):
         show_finished(folder, messages)
         return
-    store = Store(store_folder(folder.path), on_message=messages.info)
+    store = open_store(folder.path, messages.info)
     corpora = read_corpora(loaded.config, store)
     with folder.locked():
         go_on = not options.overwrite and can_go_on(folder, loaded, corpora)

@@ -1,6 +1,7 @@
 """The run folder: what a training leaves behind, written so that every file appears whole or not at all. No torch here.
 
 config.yaml requested.yaml manifest.json data/ tokenizer/ checkpoints/ metrics.jsonl curves.png reports/ train.log
+.store/ only where nothing can be written beside the folder: training text as ids, of this run and of those before it
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from nmt_cli.text.tokenizers import Tokenizer, load_tokenizer, tokenizer_files
 FORMAT_VERSION = 1
 FILES = ("requested.yaml", "config.yaml", "metrics.jsonl", "curves.png", "train.log", "manifest.json")
 FOLDERS = ("data", "tokenizer", "checkpoints", "reports", "export")
+STORE = ".store"
+"""Made before the run and kept when the run is removed: the next one finds its text there."""
 TOKENIZER_FILES = tuple(f"{stem}.{suffix}" for stem in ("source", "target", "shared") for suffix in ("json", "vocab", "model"))
 
 
@@ -201,7 +204,7 @@ class RunFolder:
             )
 
     def clear(self) -> None:
-        """Remove what we wrote, the manifest last; files of others stay."""
+        """Remove what we wrote, the manifest last; files of others stay, and so does `STORE`."""
         with disk_errors(self.path):
             for folder in FOLDERS:
                 if (self.path / folder).is_symlink():  # what it points to is not ours

@@ -262,6 +262,54 @@ def test_dry_run_writes_nothing(tmp_path: Path) -> None:
     assert shown["model"]["width"] == 16
 
 
+def stored(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in (folder / ".store").rglob("*")}
+
+
+def test_dry_run_reads_what_is_stored_and_adds_nothing(tmp_path: Path) -> None:
+    config = write_config(tmp_path)
+    first = nmt("train", config, "--run-dir", tmp_path / "run")
+    assert first.code == 0, first.err
+    before = stored(tmp_path)
+    assert len(before) > 5
+    for options in ([], ["--set", "data.max_length=9", "--set", "tokenizer.min_frequency=2"]):
+        done = nmt("train", config, "--run-dir", tmp_path / "other", "--dry-run", *options)
+        assert done.code == 0, done.err
+        assert stored(tmp_path) == before
+
+
+def test_a_run_needs_nothing_but_its_folder(tmp_path: Path) -> None:
+    """Where nothing can be written beside the run, its text is kept in it, for a run in its place too."""
+    config, folder = write_config(tmp_path), tmp_path / "out" / "run"
+    folder.mkdir(parents=True)
+    (folder.parent / ".store").write_text("in the way, for root too", encoding="utf-8")
+    done = nmt("train", config, "--run-dir", folder)
+    assert done.code == 0, done.err
+    before = stored(folder)
+    assert len(before) > 5
+    for options in (["--dry-run"], ["--overwrite"]):
+        done = nmt("train", config, "--run-dir", folder, *options)
+        assert done.code == 0, done.err
+        assert stored(folder) == before
+    (folder / "manifest.json").unlink()
+    for path in list(folder.iterdir()):
+        if path.name != ".store":
+            subprocess.run(["rm", "-r", path], check=True)
+    assert nmt("train", config, "--run-dir", folder).code == 0, "what a run that was killed early left is no obstacle"
+    assert stored(folder) == before
+    (folder.parent / ".store").unlink()
+    assert nmt("train", config, "--run-dir", folder, "--overwrite").code == 0
+    assert not (folder.parent / ".store").exists(), "it is found there, wherever new text would go"
+
+
+def test_a_folder_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    done = nmt("train", write_config(tmp_path), "--run-dir", tmp_path / "file" / "run")
+    assert done.code == 4
+    assert "file/run: expected a run folder that can be written" in done.err
+    assert "choose another --run-dir" in done.err
+
+
 @pytest.mark.fault("PB-08")
 def test_empty_sides_are_dropped_and_counted(tmp_path: Path) -> None:
     """PB-08: an empty source, an empty target, both, and a line of spaces; nothing of it reaches the model."""

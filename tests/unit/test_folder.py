@@ -14,7 +14,7 @@ import pytest
 
 from nmt_cli.config import Config
 from nmt_cli.errors import NmtError, ResourceError, RunError
-from nmt_cli.runs.folder import CheckpointIndex, CheckpointRecord, RunFolder, write_atomically
+from nmt_cli.runs.folder import STORE, CheckpointIndex, CheckpointRecord, RunFolder, write_atomically
 from nmt_cli.text.parallel import Pair
 from nmt_cli.text.tokenizers import train_tokenizer
 
@@ -175,6 +175,14 @@ def test_clearing_removes_only_what_is_ours(run: RunFolder) -> None:
         run.clear()
     assert names_in(run.path) == ["mine", "notes.txt"]
     assert (run.path / "mine" / "config.yaml").read_text() == "mine"
+
+
+def test_training_text_inside_a_run_is_nobody_elses_and_outlives_the_run(run: RunFolder, tmp_path: Path) -> None:
+    fill(run)
+    (run.path / STORE).mkdir()
+    run.clear()
+    assert names_in(run.path) == [STORE]
+    run.refuse_foreign()
 
 
 def test_clearing_follows_no_links(run: RunFolder, tmp_path: Path) -> None:
