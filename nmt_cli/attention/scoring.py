@@ -33,7 +33,11 @@ class Score(nn.Module, ABC):
 
     def forward(self, queries: Tensor, prepared: Tensor) -> Tensor:
         """Return scores `(B, T, S)` of queries `(B, T, Q)` and keys as `prepare` gave them."""
-        return self.compare(queries if self.query_layer is None else self.query_layer(queries), prepared)
+        return self.compare(self.project(queries), prepared)
+
+    def project(self, queries: Tensor) -> Tensor:
+        """Return queries `(B, T, Q)` as they are compared, `(B, T, …)`."""
+        return queries if self.query_layer is None else self.query_layer(queries)
 
 
 class AdditiveScore(Score):
@@ -44,6 +48,8 @@ class AdditiveScore(Score):
         key_width: Width of keys.
         hidden_width: Width of the sum inside tanh.
     """
+
+    query_layer: nn.Linear
 
     def __init__(self, query_width: int, key_width: int, hidden_width: int) -> None:
         super().__init__()
@@ -149,8 +155,7 @@ class Attention(nn.Module):
         Returns:
             Context `(B, T, D)` and weights `(B, T, S)`, the weights before dropout.
         """
-        projected = queries if self.score.query_layer is None else self.score.query_layer(queries)
-        weights = self.weigh(projected, prepared, visible)
+        weights = self.weigh(self.score.project(queries), prepared, visible)
         return torch.bmm(self.dropout(weights), values), weights
 
     def weigh(self, projected: Tensor, prepared: Tensor, visible: Tensor | None) -> Tensor:

@@ -363,7 +363,7 @@ class RecurrentDecoder(Decoder):
     def _read_whole(self, target_ids: Tensor, state: RecurrentState) -> tuple[DecoderOutput, RecurrentState]:
         """Read T tokens at once, with the loop whose backward pass is its own."""
         cells, score = [cast(nn.GRUCell, cell) for cell in self.cells], cast(AdditiveScore, self.attention.score)
-        query_weight = cast(nn.Linear, score.query_layer).weight
+        query_weight = score.query_layer.weight
         embedded = self.embedding_dropout(self.embedding(target_ids.T))  # (T, B, E)
         from_embedding, from_context = cells[0].weight_ih.tensor_split([embedded.shape[2]], dim=1)
         first = cells[0] is cells[-1]
