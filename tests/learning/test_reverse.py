@@ -30,7 +30,7 @@ def test_unseen_sentences_are_reversed(model: str, tmp_path: Path) -> None:
     config.write_text(
         "data: {source: x, target: y, train: train.tsv, tests: {test: test.tsv}}\n"
         f"model: {MODELS[model]}\n"
-        "training: {batch_sentences: 64, learning_rate: 0.005, schedule: linear, warmup_updates: 50, label_smoothing: 0.0,\n"
+        "training: {batch_sentences: 64, learning_rate: 0.003, schedule: linear, warmup_updates: 50, label_smoothing: 0.0,\n"
         "  max_updates: 600, validate_every: 600, save_every: 600}\n"
         "decoding: {beam_size: 2}\n",
         encoding="utf-8",
