@@ -97,7 +97,7 @@ class Outcome:
 class Trainer:
     """Trains a model to its limits, saving and validating on the way.
 
-    No update waits for a GPU. What came of the updates is read when it is to be logged, before a validation and before a
+    No update waits for a GPU (but an LSTM encoder for its lengths). What came of the updates is read when it is to be logged, before a validation and before a
     checkpoint; on a CPU, where reading costs nothing, after each update.
 
     Args:
