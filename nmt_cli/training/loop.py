@@ -97,8 +97,8 @@ class Outcome:
 class Trainer:
     """Trains a model to its limits, saving and validating on the way.
 
-    No update waits for a GPU (but an LSTM encoder for its lengths). What came of the updates is read when it is to be logged, before a validation and before a
-    checkpoint; on a CPU, where reading costs nothing, after each update.
+    No update waits for a GPU (but an LSTM encoder does, for its lengths). What came of the updates is read when it is to be
+    logged, before a validation and before a checkpoint; on a CPU, where reading costs nothing, after each update.
 
     Args:
         state: Model, optimizer, sampler, generators and progress; a restored one goes on where it stopped. For a GPU its
