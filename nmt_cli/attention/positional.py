@@ -41,11 +41,14 @@ class SinusoidalPositions(nn.Module):
     def __init__(self, width: int, *, base: float = 10000.0) -> None:
         super().__init__()
         self.width, self.base = width, base
+        self._table = sinusoidal_encoding(0, width, base=base)  # grows with the sentences
 
     def forward(self, embedded: Tensor, start: int = 0) -> Tensor:
         """Return `(B, T, D)` plus the encoding of the positions from `start` on."""
-        encoding = sinusoidal_encoding(embedded.shape[1], self.width, start=start, base=self.base, device=embedded.device)
-        return embedded + encoding.to(embedded.dtype)
+        end, table = start + embedded.shape[1], self._table
+        if end > len(table) or table.device != embedded.device:
+            table = self._table = sinusoidal_encoding(2 * end, self.width, base=self.base, device=embedded.device)
+        return embedded + table[start:end].to(embedded.dtype)
 
 
 class LearnedPositions(nn.Module):

@@ -13,7 +13,8 @@ from torch import Tensor
 from nmt_cli.text.examples import Examples, Ids
 from nmt_cli.text.vocab import BOS, EOS, PAD
 
-POOL_BATCHES = 100
+POOL_BATCHES = 500
+"""Batches that are filled from one random part of the corpus, sorted by length."""
 WINDOW = 1_000_000
 """Most pairs that a sampler holds in memory and orders at a time."""
 FEISTEL_ROUNDS = 6
@@ -280,7 +281,9 @@ class BatchSampler:
         batches = []
         for start in range(0, len(shuffled), size):  # sorted by length inside a pool only
             pool = shuffled[start : start + size]
-            ranked = pool[np.lexsort((source_lengths[pool], target_lengths[pool]))]
+            sources, targets = source_lengths[pool], target_lengths[pool]
+            turned = np.where(targets % 2, -sources, sources)  # at the next target length, sources go on where they were
+            ranked = pool[np.lexsort((turned, targets))]
             batches += group_by_budget(ranked, target_lengths, tokens=self._tokens, sentences=self._sentences)
         return [batches[i] for i in random.permutation(len(batches))]
 

@@ -342,20 +342,31 @@ def test_windows_tell_the_resampler_which_pairs_these_are() -> None:
             assert torch.equal(batch.target_out, other.target_out)
 
 
-def test_one_window_has_the_order_of_before() -> None:
-    """The order of a corpus in one window, as it was first defined; runs are taken up again by it."""
-    examples, seed, epoch = corpus(700), 3, 2
+def test_one_window_has_this_order() -> None:
+    """The order of a corpus in one window; runs are taken up again by it, so it must not change unnoticed."""
+    examples, seed, epoch = corpus(3500), 3, 2
     random = np.random.default_rng([seed, epoch])
-    shuffled, batches = random.permutation(700), []
-    size = int(25 / examples.target_lengths.mean()) * 100
-    for start in range(0, 700, size):
-        pool = shuffled[start : start + size]
-        ranked = pool[np.lexsort((examples.source_lengths[pool], examples.target_lengths[pool]))]
-        batches += groups_one_by_one(ranked, examples.target_lengths, 25, None)
+    shuffled, batches = random.permutation(3500), []
+    size = int(25 / examples.target_lengths.mean()) * 500
+    assert size < 3500
+    for start in range(0, 3500, size):
+        ranked: list[int] = []
+        for length in range(examples.target_lengths.max() + 1):  # sources grow and shrink in turn
+            same = [i for i in shuffled[start : start + size] if examples.target_lengths[i] == length]
+            ranked += sorted(same, key=lambda i: examples.source_lengths[i] * (-1) ** length)
+        batches += groups_one_by_one(np.array(ranked), examples.target_lengths, 25, None)
     sampler = BatchSampler(examples, tokens=25, sentences=None, seed=seed)
     sampler.move_to(epoch, 0)
     expected = [tuple((batches[i] + 101).tolist()) for i in random.permutation(len(batches))]
     assert lines_of(one_epoch(sampler)) == expected
+
+
+def test_sources_are_padded_little_where_target_lengths_change() -> None:
+    """Twenty pairs of each of two target lengths, sources of 1 to 20 tokens: no batch holds the longest and the shortest."""
+    lengths = [(source, target) for target in (6, 7) for source in range(1, 21)]
+    examples = examples_of([[4] * source for source, _ in lengths], [[4] * target for _, target in lengths])
+    sampler = BatchSampler(examples, tokens=32, sentences=None, seed=1)
+    assert all(np.ptp(batch.source_visible.sum(dim=1).numpy()) <= 4 for batch in one_epoch(sampler))
 
 
 # -- without shuffling -------------------------------------------------------------------------------------------------
