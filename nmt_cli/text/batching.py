@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,8 @@ FEISTEL_ROUNDS = 6
 
 Resample = Callable[[int, int, NDArray[np.int64]], tuple[list[Ids], list[Ids]]]
 """Epoch, batch and indices of examples -> sources and targets to be used in the place of the usual ones."""
+Flat = tuple[NDArray[Any], NDArray[np.int64]]
+"""Ids of several sentences, one after the other, and how many each has."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,21 @@ def pad(sequences: Sequence[Sequence[int] | NDArray[np.int32]]) -> tuple[Tensor,
 
 def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], lines: Sequence[int] | NDArray[np.int64]) -> Batch:
     """Return the batch of pairs given as ids without marks, with their corpus line numbers."""
-    source_ids, source_visible = _with_end(*_flat(sources))
-    flat, lengths = _flat(targets)
-    target_out, target_visible = _with_end(flat, lengths)
+    return _batch(_flat(sources), _flat(targets), np.asarray(lines))
+
+
+def batch_of(examples: Examples, indices: Sequence[int] | NDArray[np.int64]) -> Batch:
+    """Return the batch of the examples at `indices`."""
+    indices = np.asarray(indices)
+    return _batch(examples.sources(indices), examples.targets(indices), examples.lines[indices])
+
+
+def _batch(source: Flat, target: Flat, lines: NDArray[np.int64]) -> Batch:
+    source_ids, source_visible = _with_end(*source)
+    target_out, target_visible = _with_end(*target)
     target_in = np.full_like(target_out, PAD)
     target_in[:, 0] = BOS
-    target_in[:, 1:][target_visible[:, 1:]] = flat  # a sentence with its begin mark is as long as with its end mark
+    target_in[:, 1:][target_visible[:, 1:]] = target[0]  # a sentence with its begin mark is as long as with its end mark
     target_rows = np.flatnonzero(target_visible)
     return Batch(
         source_ids=torch.from_numpy(source_ids),
@@ -92,11 +104,11 @@ def make_batch(sources: Sequence[Ids], targets: Sequence[Ids], lines: Sequence[i
         target_visible=torch.from_numpy(target_visible),
         target_rows=torch.from_numpy(target_rows),
         tokens=len(target_rows),
-        lines=tuple(np.asarray(lines).tolist()),
+        lines=tuple(lines.tolist()),
     )
 
 
-def _flat(sequences: Sequence[Sequence[int] | NDArray[np.int32]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _flat(sequences: Sequence[Sequence[int] | NDArray[np.int32]]) -> Flat:
     """Return all ids one after the other, and the length of each sequence `(B,)`."""
     lengths = np.fromiter(map(len, sequences), dtype=np.int64, count=len(sequences))
     return np.concatenate(sequences, dtype=np.int64, casting="unsafe"), lengths  # an empty list would be of floats
@@ -107,25 +119,19 @@ def _within(lengths: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
     return np.arange(size) < lengths[:, None]
 
 
-def _scattered(flat: NDArray[np.int64], visible: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _scattered(flat: NDArray[Any], visible: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return ids of the shape of `visible`, those of `flat` row by row where it is True, padding elsewhere."""
     ids = np.full(visible.shape, PAD, dtype=np.int64)
     ids[visible] = flat
     return ids
 
 
-def _with_end(flat: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _with_end(flat: NDArray[Any], lengths: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return padded ids `(B, longest + 1)` with an end mark behind each sequence, and which are real."""
     size = lengths.max() + 1
     ids = _scattered(flat, _within(lengths, size))
     ids[np.arange(len(lengths)), lengths] = EOS
     return ids, _within(lengths + 1, size)
-
-
-def batch_of(examples: Examples, indices: Sequence[int] | NDArray[np.int64]) -> Batch:
-    """Return the batch of the examples at `indices`."""
-    sources, targets = [examples.source(int(i)) for i in indices], [examples.target(int(i)) for i in indices]
-    return make_batch(sources, targets, examples.lines[np.asarray(indices)])
 
 
 def group_by_budget(

@@ -59,6 +59,14 @@ class Examples:
         """Return the target ids of pair `index`."""
         return _sentence(self.target_ids, self.target_ends, index)
 
+    def sources(self, indices: NDArray[np.int64]) -> tuple[Ids, NDArray[np.int64]]:
+        """Return the source ids of several pairs, one after the other, and how many each has."""
+        return _sentences(self.source_ids, self.source_ends, indices)
+
+    def targets(self, indices: NDArray[np.int64]) -> tuple[Ids, NDArray[np.int64]]:
+        """Return the target ids of several pairs, one after the other, and how many each has."""
+        return _sentences(self.target_ids, self.target_ends, indices)
+
     @property
     def source_lengths(self) -> NDArray[np.int64]:
         """Tokens of each source with its end mark, `(N,)`."""
@@ -84,11 +92,7 @@ class Examples:
         parts = []
         for start in range(0, len(indices), TAKEN_AT_ONCE):
             chosen = indices[start : start + TAKEN_AT_ONCE]
-            source, target = (
-                _sentences(self.source_ids, self.source_ends, chosen),
-                _sentences(self.target_ids, self.target_ends, chosen),
-            )
-            parts.append((*source, *target, self.lines[chosen]))
+            parts.append((*self.sources(chosen), *self.targets(chosen), self.lines[chosen]))
             self.release()
         source_ids, source_lengths, target_ids, target_lengths, lines = map(np.concatenate, zip(*parts, strict=True))
         return Examples(source_ids, source_lengths.cumsum(), target_ids, target_lengths.cumsum(), lines)
